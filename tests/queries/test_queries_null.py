@@ -228,11 +228,9 @@ def test_p_of_first_hits_far_down_is_a_little_larger_never_smaller(places):
             needed > 0, np.minimum(np.floor(1 / needed * (1 + 1e-9)), N - m + 1), N - m + 1
         ).astype(int)
     want = float((distribution * within[last]).sum())
-    assert (
-        want * (1 - 1e-8)
-        <= math.exp(query_p_value(d.first_reciprocal_rank(), sample)[0])
-        <= want * 1.05
-    )
+    log_p, error = query_p_value(d.first_reciprocal_rank(), sample)
+    # lists of 2048 first ranks
+    assert want - 3 * error <= math.exp(log_p) <= want * 1.05 + 3 * error
 
 
 def test_laws_with_more_atoms_than_wanted_are_better_never_worse():
@@ -275,21 +273,13 @@ GRADED = QuerySample.ranked(OF_THREE, 9, np.tile([3.0, 2.0, 1.0], (4, 1)))
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
-def test_simulation_and_importance_sampling_agree_with_the_distribution(
-    definition, sample, monkeypatch
-):
-    want, error = query_p_value(definition, sample)
-    assert error == 0
+def test_simulation_agrees_with_the_distribution(definition, sample, monkeypatch):
+    want, error_of_want = query_p_value(definition, sample)
     monkeypatch.setattr(significance, "_distributions", lambda *_: None)
     log_p, error = query_p_value(definition, sample, samples=4_000)
     assert math.exp(log_p) * 4_001 == pytest.approx(round(math.exp(log_p) * 4_001), rel=1e-12)
-    assert abs(math.exp(log_p) - math.exp(want)) < 4 * error + 1 / 4_000
+    assert abs(math.exp(log_p) - math.exp(want)) < 4 * error + 1 / 4_000 + 3 * error_of_want
     assert query_p_value(definition, sample, samples=4_000) == (log_p, error)
-    monkeypatch.setattr(significance, "_RARE", 1 << 60)
-    tilted, error = query_p_value(definition, sample, samples=1)
-    error /= math.exp(tilted)
-    assert error < 0.1
-    assert abs(tilted - want) < 5 * error
 
 
 def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():
@@ -303,5 +293,5 @@ def test_a_perfect_model_has_the_probability_of_one_ranking():
     want = -math.log(math.comb(400, 6) * math.comb(500, 4) * math.comb(450, 2))
     for definition in (d.average_precision(), d.normalized_dcg(), d.QUERY_AUC):
         log_p, error = query_p_value(definition, sample, samples=99)
-        assert math.exp(log_p) < 1e-6
-        assert abs(log_p - want) < 4 * error / math.exp(log_p) + 1e-9
+        assert log_p == pytest.approx(want, rel=1e-12)
+        assert error == 0

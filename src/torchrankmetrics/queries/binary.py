@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK, RankDefinition
 from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss
-from torchrankmetrics.null.tails.summands import Atoms
+from torchrankmetrics.null.tails.values import Atoms
 from torchrankmetrics.queries.kind import (
     QueryKind,
     hit_distribution,
@@ -58,6 +58,11 @@ class AveragePrecisionKind(_Reciprocal):
                 lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1
             )
         return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
+        top = m if self.k is None else min(self.k, m)  # places that all have relevant items
+        log_orders = np.log(m - np.arange(top)) - np.log(N - np.arange(top))
+        return float(log_orders.sum())
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
         return np.ones(len(m)) if self.k is None else np.minimum(m, self.k) / m
@@ -152,6 +157,10 @@ class AreaUnderCurve(QueryKind):
         self, N: int, m: int, most: int, gain: FloatArray | None = None
     ) -> Atoms | None:
         return _rank_sum_distribution(N, m) if 0 < m * (N - m) <= min(_MOST_STEPS, most) else None
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
+        few = np.arange(min(m, N - m))
+        return float((np.log(1 + few) - np.log(N - few)).sum())
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         n = N.astype(np.float64)

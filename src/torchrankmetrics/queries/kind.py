@@ -13,8 +13,8 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray, changes
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, apply_transform
-from torchrankmetrics.null.tails.summands import Atoms
+from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform
+from torchrankmetrics.null.tails.values import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items
@@ -87,6 +87,10 @@ class QueryKind:
             self.values(QuerySample.ranked(ranks, N, gains)), return_counts=True
         )
         return values, count / len(ranks)
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float | None:
+        """Logarithm of the probability of the best value of one query; None, as here, if it is unknown."""
+        return None
 
 
 def task_metric(f: KnownTransform) -> RankDefinition:
@@ -236,9 +240,28 @@ class SumOf(QueryKind):
     def distribution(
         self, N: int, m: int, most: int, gain: FloatArray | None = None
     ) -> Atoms | None:
-        if isinstance(self.f, AtMost) and self.divisor != "best":
-            return hit_distribution(N, m, self.f.k, self.divisor or m, most)
-        return super().distribution(N, m, most, gain)
+        jumps = None if self.divisor == "best" or gain is not None else self.f.jumps(N)
+        if jumps is None or len(jumps) != 1:
+            return super().distribution(N, m, most, gain)
+        inside, outside = self.f.values(np.array([1.0, jumps[0] + 1.0])).tolist()
+        hits, probability = hit_distribution(N, m, int(jumps[0]), 1.0, most)
+        values = (hits * inside + (m - hits) * outside) / (self.divisor or m)
+        return (values, probability) if inside > outside else (values[::-1], probability[::-1])
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float | None:
+        """The largest gains are on the first places, if f falls or rises strictly there and is constant behind."""
+        places = min(m, self.f.constant_from - 1)
+        steps = np.diff(self.f.values(np.arange(1.0, min(places + 1, N) + 1)))
+        is_strict = (steps < 0).all() or (steps > 0).all()
+        if not is_strict or not (self.f.smooth or places == self.f.constant_from - 1):
+            return None
+        _, number = np.unique(np.ones(m) if gain is None else -gain, return_counts=True)
+        before = np.cumsum(number) - number
+        on_top = np.clip(places - before, 0, number)  # items of each gain
+        orders = sum(
+            _log_orders(n, k) for n, k in zip(number.tolist(), on_top.tolist(), strict=True)
+        )
+        return orders + _log_orders(N - places, m - places) - _log_orders(N, m)
 
     def _own(self, sample: QuerySample) -> QuerySample:
         return sample if self.is_graded or sample.gain is None else replace(sample, gain=None)
@@ -275,6 +298,11 @@ class SumOf(QueryKind):
         if self.divisor == "best":
             return sums / (self._best(sample) if best is None else best)
         return np.asarray(sums * _largest(sample) / (self.divisor or sample.num_answers))
+
+
+def _log_orders(n: int, k: int) -> float:
+    """Logarithm of the number of orders of k of n items."""
+    return float(np.log(n - np.arange(k, dtype=np.float64)).sum())
 
 
 def _largest(sample: QuerySample) -> FloatArray:
