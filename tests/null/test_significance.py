@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from scipy.signal import fftconvolve
 
 import torchrankmetrics as trm
 from exact_distributions import sum_distribution, upper_tails
@@ -635,3 +636,82 @@ def test_reciprocal_ranks_on_a_fine_lattice_by_its_whole_distribution(z):
     reached = s >= total
     exact = base - t * total + math.log(law[reached] @ np.exp(-t * (s[reached] - total)))
     assert_near(upper_tail(MRR, total / 27_720 / n, [12] * n), exact)
+
+
+NOISE = torch.from_numpy(np.random.default_rng(0).uniform(-1e-13, 1e-13, 64))
+OWN = {
+    "plateaus": lambda r: -torch.floor(r / 3),
+    "noisy_plateaus": lambda r: (5 - torch.floor(r / 3)) * (1 + NOISE[r.long() % 64]),
+    "period": lambda r: torch.sin(math.pi / 2 * r),  # 1, 1e-16, -1, -2e-16, 1, ...
+    "noisy_period": lambda r: r % 3 + 1e-14 * torch.sin(r),
+    "rising": lambda r: r.sqrt(),
+}
+
+
+@pytest.mark.parametrize("key", sorted(OWN))
+@pytest.mark.parametrize("larger", [True, False])
+@pytest.mark.parametrize(
+    ("N", "weights"), [((8, 5, 8), (1, 1, 1)), ((6, 7, 3, 4), (1, 2, 0.5, 1)), ((7,), (1,))]
+)
+def test_values_that_agree_up_to_rounding_are_one(key, larger, N, weights):
+    f = OWN[key]
+    definition = d.RankDefinition(key, f=f, optimum=None, higher_is_better=larger)
+    outcomes = np.array(list(itertools.product(*[range(1, n + 1) for n in N])), float)
+    v = np.array(weights) / sum(weights)
+    means = f(torch.from_numpy(outcomes)).numpy() @ v
+    size = max(abs(means)) + 1e-300
+    for mean in np.random.default_rng(0).choice(means, 8):
+        near = 1e-11 * size + 4e-15
+        better = means >= mean - near if larger else means <= mean + near
+        assert p_value(definition, mean, N, weights) == pytest.approx(better.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["p_gmr", "p_igmr", "p_mrr", "p_mr", "p_hits@1", "p_hmr"])
+def test_tasks_of_a_single_candidate_have_p_one(name):
+    with warnings.catch_warnings(action="ignore"):
+        assert list(evaluate([1, 1, 1], [1, 1, 1], [name]).values()) == [1.0]
+
+
+def test_a_step_function_of_a_user_has_the_p_value_of_hits():
+    rng = np.random.default_rng(0)
+    N, weights = rng.integers(20, 3000, 500), rng.choice([1.0, 2.0], 500)
+    step = d.RankDefinition("step", f=lambda r: (r <= 10).double())
+    for value in (0.05, 0.1, 0.3):
+        want = upper_tail(d.hits_at(10), value, N, weights)
+        assert upper_tail(step, value, N, weights) == pytest.approx(want)
+
+
+def test_a_simulated_p_value_is_the_same_each_time_and_states_its_error():
+    rng = np.random.default_rng(2)
+    N, weights = rng.integers(300, 5000, 12), rng.random(12) + 0.1
+    first, second = (upper_tail(MRR, 0.05, N, weights) for _ in range(2))
+    assert first == second
+    assert 0 < first.error < 0.02
+
+
+def cells():
+    """Mean, N, weights and exact log p for integers f(r) = -r, 1/r in units of 1/2520 and [r <= 2]."""
+    random = np.random.default_rng(0)
+    sizes = itertools.product((5, 12, 40, 120), ("mr", "mrr", "hits"))
+    for n, metric in (one for one in sizes if one != (120, "mrr")):
+        N = random.integers(3, 11, n)
+        weight = random.integers(1, 4, n)
+        values = {"mr": lambda r: 10 - r, "mrr": lambda r: 2520 // r, "hits": lambda r: 1 * (r < 3)}
+        steps = [w * values[metric](np.arange(1, m + 1)) for m, w in zip(N, weight, strict=True)]
+        law = np.ones(1)
+        for one in steps:
+            law = np.maximum(fftconvolve(law, np.bincount(one) / len(one)), 0.0)
+        tail = np.cumsum(law[::-1])[::-1]
+        sums = np.flatnonzero(law > 1e-9 * law.max())
+        for total in sums[tail[sums] > 1e-9][:: max(1, len(sums) // 20)].tolist():
+            mean = total / weight.sum()
+            mean = {"mr": 10 - mean, "mrr": mean / 2520, "hits": mean}[metric]
+            yield metric, mean, N, weight, math.log(tail[total])
+
+
+def test_two_hundred_cells_by_convolution():
+    found = list(cells())
+    assert len(found) >= 180
+    for metric, mean, N, weight, exact in found:
+        definition = {"mr": d.MEAN_RANK, "mrr": MRR, "hits": d.hits_at(2)}[metric]
+        assert_near(upper_tail(definition, mean, N, weight), exact)

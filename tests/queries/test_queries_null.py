@@ -9,7 +9,7 @@ from scipy.stats import hypergeom
 
 import reference_queries as exact
 from query_metrics import METRICS, every_metric, sample_of, sample_of_rows
-from torchrankmetrics.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
+from torchrankmetrics.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, AtMost, Power, hits_at
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.kind import hit_distribution
@@ -150,6 +150,46 @@ def test_p_is_the_share_of_all_outcomes_that_are_as_good(definition, value, weig
         want = (sign * every >= sign * every[tuple(chosen)] - 1e-12).mean()
         assert error == 0
         assert math.exp(log_p) == pytest.approx(want, rel=1e-9)
+
+
+@every_metric
+def test_with_one_relevant_item_p_is_the_share_of_all_ranks_that_are_as_good(definition, value):
+    sizes = (5, 6, 4)
+    every = 0.0
+    for N in sizes:
+        every = np.add.outer(every, [float(value((r,), N)) for r in range(1, N + 1)])
+    sign = 1 if definition.higher_is_better else -1
+    for ranks in ((1, 1, 1), (1, 3, 2), (2, 2, 4), (5, 1, 3), (5, 6, 4)):
+        sample = untied(*((N, (r,)) for N, r in zip(sizes, ranks, strict=True)))
+        log_p, _ = query_p_value(definition, sample)
+        want = (sign * every >= sign * every[tuple(r - 1 for r in ranks)] - 1e-12).mean()
+        assert math.exp(log_p) == pytest.approx(want, rel=1e-9)
+
+
+class FallOut(d.QueryKind):
+    """A user's kind: the share of the candidates that are not relevant that is in the first two places."""
+
+    f = AtMost(2)
+
+    def values(self, sample):
+        N, m = sample.num_candidates, sample.num_answers
+        inside = np.clip(3 - sample.optimistic, 0, sample.size) * sample.answers / sample.size
+        return (np.minimum(2, N) - sample.sums(inside)) / (N - m)
+
+    def null_moments(self, N, m):
+        mean = np.minimum(2, N) * (1 - m / N) / (N - m)
+        return mean, np.full(len(N), 0.01)
+
+
+def test_a_kind_of_a_user_has_no_shortcut_for_one_relevant_item():
+    definition = d.QueryDefinition("fall_out_at_2", kind=FallOut(), higher_is_better=False)
+    assert FallOut().as_task() is None
+    for sample, want in (
+        (untied((5, [1])), 2 / 5),
+        (untied((5, [2]), (6, [1])), 2 / 15),
+        (untied((5, [2]), (6, [5])), 2 / 5),
+    ):
+        assert math.exp(query_p_value(definition, sample)[0]) == pytest.approx(want, rel=1e-9)
 
 
 @pytest.mark.parametrize(
