@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.definitions.transforms import EQUAL, IDENTITY, KnownTransform, known
+from torchrankmetrics.null.tails.lists import Values, values_of
 from torchrankmetrics.null.tails.upper import Tail, log_upper_tail
-from torchrankmetrics.null.tails.values import ListedValues, RankValues, values_of
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _tail_of_mean(
 
 def _summands(
     f: KnownTransform, sign: int, counts: CandidateCounts
-) -> tuple[RankValues | ListedValues, IntArray, FloatArray, float]:
+) -> tuple[Values, IntArray, FloatArray, float]:
     """Values x, the distribution and the weight v of each group, and a constant: sign f(r, N) sums to v x and it."""
     N, which = np.unique(counts.num_candidates, return_inverse=True)
     parts = f.by_rank(N)

@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK, RankDefinition
 from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss
-from torchrankmetrics.null.tails.values import Atoms
+from torchrankmetrics.null.tails.lists import Atoms
 from torchrankmetrics.queries.kind import (
     QueryKind,
     hit_distribution,

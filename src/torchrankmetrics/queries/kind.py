@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray, changes
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform
-from torchrankmetrics.null.tails.values import Atoms
+from torchrankmetrics.null.tails.lists import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items

@@ -14,8 +14,8 @@ from torchrankmetrics.definitions.sample import (
     in_range,
 )
 from torchrankmetrics.definitions.transforms import EQUAL
+from torchrankmetrics.null.tails.lists import Atoms, ListedValues
 from torchrankmetrics.null.tails.upper import log_upper_tail
-from torchrankmetrics.null.tails.values import Atoms, ListedValues
 from torchrankmetrics.queries.kind import QueryKind
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.validation import shorten

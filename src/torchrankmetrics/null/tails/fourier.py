@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
+from torchrankmetrics.null.tails.lists import Values
 from torchrankmetrics.null.tails.summands import Summands
-from torchrankmetrics.null.tails.values import ListedValues, RankValues
 
 _FAR, _LEAST_WIDTH = 24, 1 << 12  # standard deviations that a grid spans, and points at least
 _POINTS = 1 << 22  # groups x points of a transform
@@ -20,20 +20,23 @@ ROUGHNESS = 3e-3  # of a sum that is smooth
 
 
 def lattice_step(
-    values: RankValues | ListedValues, which: IntArray, v: FloatArray, c: FloatArray
-) -> tuple[float, float] | None:
-    """Step of which all distances of values v x are multiples, and how far a sum may be from a multiple of it."""
+    values: Values, which: IntArray, v: FloatArray, c: FloatArray
+) -> tuple[float, float]:
+    """Step of which all distances of values v x are multiples, and how far a sum may be from a multiple of it.
+
+    Both are 0 if no step is known.
+    """
     distances, weights = np.unique(values.distances()), np.unique(v)
     parts = [_common_step(distances[distances > 0]), _common_step(weights)]
     if not all(parts):
-        return None
+        return 0.0, 0.0
     step = parts[0] * parts[1]
     far = float(np.abs(distances / parts[0] - np.rint(distances / parts[0])).max())
     far_weight = np.abs(v / parts[1] - np.rint(v / parts[1]))
     # in steps; a distance of n units of a weight of m units
     span = (values.best - values.worst)[which] / parts[0]
     misfit = float(c @ (far_weight * span + far * len(distances) * v / parts[1]))
-    return (step, misfit * step) if misfit < _MISFIT else None
+    return (step, misfit * step) if misfit < _MISFIT else (0.0, 0.0)
 
 
 def _common_step(distances: FloatArray) -> float:

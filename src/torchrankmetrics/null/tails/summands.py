@@ -4,15 +4,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
-from torchrankmetrics.null.tails.values import ListedValues, RankValues
+from torchrankmetrics.null.tails.interpolation import interpolated
+from torchrankmetrics.null.tails.lists import Values
 
 _MOST_ATOMS = 1 << 20  # of all groups; more groups are interpolated
-_ATOMS_OF_N = 300  # about so many atoms has a transform among tens of thousands of candidates
-_NODES_OF_N, _SMALL_N = 8, 32  # for each factor e; N up to which all are nodes
-_NODES_OF_WEIGHT, _ORDER = 48, 6
 _PRECISION = 1e-6  # of the saddlepoint, in standard deviations of the sum
 _MOST_STEPS = 100
 # highest over lowest frequency, their number, and frequencies x atoms
@@ -52,7 +49,7 @@ class Summands:
 
     def __init__(
         self,
-        values: RankValues | ListedValues,
+        values: Values,
         which: IntArray,
         v: FloatArray,
         c: FloatArray,
@@ -61,9 +58,10 @@ class Summands:
         self.best, self.worst = v * values.best[which], v * values.worst[which]
         self.top, self.bottom = float(c @ self.best), float(c @ self.worst)
         self.num = float(c.sum())
-        self.is_interpolated = single is None and _num_atoms(values, which) > _MOST_ATOMS
+        num_atoms = float(values.most_atoms[which].sum(dtype=np.float64))
+        self.is_interpolated = single is None and num_atoms > _MOST_ATOMS
         if self.is_interpolated:
-            values, which, v, c = _interpolated(values, which, v, c)
+            values, which, v, c = interpolated(values, which, v, c)
         self.values, self.which, self.v, self.c = values, which, v, c
         self.cells = values.cells() if single is None else values.cells(single)
         self._set_atoms()
@@ -164,7 +162,7 @@ class Summands:
         return largest
 
     def saddlepoint(self, s: float) -> float:
-        """T at which the tilted mean is s, by Newton's method in a bracket; s is about the mean."""
+        """Find t at which the tilted mean is s, by Newton's method between bounds; s is about the mean."""
         low, high, t = -math.inf, math.inf, 0.0
         for _ in range(_MOST_STEPS):
             found = self.cumulants(t)
@@ -190,65 +188,3 @@ class Summands:
         if t == 0:
             return math.copysign(1 / float(self.x.max() - self.x.min()), s - found.mean)
         return 2 * t
-
-
-def _num_atoms(values: RankValues | ListedValues, which: IntArray) -> float:
-    most = _ATOMS_OF_N if isinstance(values, RankValues) and not values.is_exact else None
-    number = values.num_values[which].astype(np.float64)
-    return float(number.sum() if most is None else np.minimum(number, most).sum())
-
-
-def _interpolated(
-    values: RankValues | ListedValues, which: IntArray, v: FloatArray, c: FloatArray
-) -> tuple[RankValues | ListedValues, IntArray, FloatArray, FloatArray]:
-    """Groups at few N and few weights, drawn so often that interpolation between them gives the sum over all groups.
-
-    log M is a smooth function of log N and of v; the numbers c at the nodes may be negative.
-    """
-    size_share: csr_array | None = None
-    old_width = values.best - values.worst
-    if isinstance(values, RankValues):
-        nodes = _nodes_of_candidates(values)
-        if len(nodes) < len(values.N):
-            size_share = _onto_nodes(np.log(values.N), np.log(nodes))
-            values = values.resized(nodes)
-    width, scale = values.best - values.worst, old_width[which]
-    v_nodes = np.unique(v)
-    if len(v_nodes) > _NODES_OF_WEIGHT:
-        v = v * scale
-        v_nodes = np.linspace(v.min(), v.max(), _NODES_OF_WEIGHT)
-    else:
-        width = np.ones(len(width))
-    weight_share = _onto_nodes(v, v_nodes)
-    number = csr_array((c, (which, np.arange(len(c))))) @ weight_share
-    if size_share is not None:
-        number = size_share.T @ number
-    number = number.tocoo()
-    return values, number.row, v_nodes[number.col] / width[number.row], number.data
-
-
-def _nodes_of_candidates(values: RankValues) -> IntArray:
-    N = values.N
-    steps = math.ceil(_NODES_OF_N * math.log(N[-1] / N[0])) + _ORDER
-    nodes = np.rint(np.geomspace(N[0], N[-1], steps)).astype(np.int64)
-    # a step function changes with N up to its last jump
-    exact = _SMALL_N
-    if values.jumps is not None:
-        exact = 4 * int(values.jumps.max(initial=_SMALL_N))
-    nodes = np.unique(np.r_[N[exact >= N], nodes])
-    return N if len(N) <= len(nodes) else nodes
-
-
-def _onto_nodes(y: FloatArray, nodes: FloatArray) -> csr_array:
-    """Shares (m, nodes) of the nearest nodes in Lagrange's interpolation at y."""
-    order = min(_ORDER, len(nodes))
-    near = np.lib.stride_tricks.sliding_window_view(nodes, order)
-    scale = 1 / np.prod(near[:, :, None] - near[:, None] + np.eye(order), axis=2)
-    scale /= np.abs(scale).max(axis=1, keepdims=True)  # barycentric weights
-    first = np.clip(np.searchsorted(nodes, y) - order // 2, 0, len(nodes) - order)
-    apart = y[:, None] - near[first]
-    share = scale[first] / np.where(apart == 0, 1e-300, apart)  # a node counts alone
-    share /= share.sum(axis=1, keepdims=True)
-    column = first[:, None] + np.arange(order)
-    ends = order * np.arange(len(y) + 1)
-    return csr_array((share.ravel(), column.ravel(), ends), shape=(len(y), len(nodes)))

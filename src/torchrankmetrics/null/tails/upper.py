@@ -14,6 +14,7 @@ from torchrankmetrics.null.tails.fourier import (
     on_grid,
     on_lattice,
 )
+from torchrankmetrics.null.tails.lists import Values
 from torchrankmetrics.null.tails.simulation import (
     listed_tail,
     num_draws,
@@ -21,7 +22,6 @@ from torchrankmetrics.null.tails.simulation import (
     simulated_tail,
 )
 from torchrankmetrics.null.tails.summands import Cumulants, Summands
-from torchrankmetrics.null.tails.values import ListedValues, RankValues
 
 # correction and number of summands from which on the formula is used; of 1,200 sums with p > 1e-12
 # all were within 1%
@@ -39,7 +39,7 @@ class Tail(NamedTuple):
 
 
 def log_upper_tail(
-    values: RankValues | ListedValues,
+    values: Values,
     which: IntArray,
     v: FloatArray,
     c: FloatArray,
@@ -47,26 +47,25 @@ def log_upper_tail(
     slack: float,
 ) -> Tail:
     """Log P(S >= s) for groups of c summands v x; an atom of S within ``slack`` below s counts as reached."""
-    best, worst = v * values.best[which], v * values.worst[which]
-    top, bottom = float(c @ best), float(c @ worst)
+    varies = values.best[which] > values.worst[which]
+    s -= float(c[~varies] @ (v[~varies] * values.best[which[~varies]]))
+    which, v, c = which[varies], v[varies], c[varies]
+    top, bottom = (float(c @ (v * end[which])) for end in (values.best, values.worst))
     if s <= bottom + slack:
         return Tail(0.0, 0.0)
     if s > top + slack:
         return Tail(-math.inf, 0.0)
-    lattice = lattice_step(values, which, v, c)
-    if lattice is not None:
-        slack = max(slack, lattice[1])
+    step, misfit = lattice_step(values, which, v, c)
+    slack = max(slack, misfit)
     if s >= top - slack:
         return Tail(_log_all_best(values, which, c), 0.0)
-    sums = Summands(values, which, v, c)
-    if lattice is not None:
-        step = lattice[0]
-        steps = math.floor((top - s + slack) / step)
-        return _tail(sums, top - (steps + 0.5) * step, step)
-    return _tail(sums, s - slack, None)
+    if step:  # halfway between two multiples of the step from the top
+        s = top - (math.floor((top - s + slack) / step) + 0.5) * step
+        return _tail(Summands(values, which, v, c), s, step)
+    return _tail(Summands(values, which, v, c), s - slack, None)
 
 
-def _log_all_best(values: RankValues | ListedValues, which: IntArray, c: FloatArray) -> float:
+def _log_all_best(values: Values, which: IntArray, c: FloatArray) -> float:
     """Logarithm of the probability that all summands have their best value."""
     used, index = np.unique(which, return_inverse=True)
     number = np.bincount(index, c)

@@ -1,28 +1,23 @@
-"""Distributions of one summand: values of a transform at uniform ranks, or lists of values with their masses."""
+"""Distributions of one summand: values of a transform at uniform ranks, in cells of ranks."""
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.transforms import (
-    EQUAL,
     KnownTransform,
     apply_transform,
-    are_apart,
-    check_evaluations,
     range_moments,
-    rank_table,
 )
 
-Atoms = tuple[FloatArray, FloatArray]  # ascending values and their probabilities
 # places from the best one that are cells of their own; growth of the others
-_SINGLE, _GROWTH = 64, 1 / 16
+SINGLE, _GROWTH = 64, 1 / 16
+_ATOMS = 300  # about so many has a distribution among tens of thousands of candidates
+_NODES, _SMALL_N = 8, 32  # of N for each factor e; N up to which all are nodes
 _LARGEST_JUMPS = 64  # of an irregular f, at which cells end
-_MOST_ATOMS, _LIST_GROWTH = 2048, 1 / 256  # of a list; longer ones are condensed
-_MOST_DISTANCES = 1 << 12  # of successive values that may have a common divisor
+MOST_DISTANCES = 1 << 12  # of successive values that may have a common divisor
 
 
 class Cells(NamedTuple):
@@ -47,9 +42,21 @@ class RankValues:
         every = np.arange(len(N))
         self.best, self.worst = self.at(every, 0 * N), self.at(every, N - 1)
 
-    def resized(self, N: IntArray) -> "RankValues":
-        """The values for other N."""
-        return RankValues(self.f, self.sign, N, self.table)
+    @property
+    def most_atoms(self) -> IntArray:
+        """Number of atoms of each distribution, about."""
+        return self.num_values if self.is_exact else np.minimum(self.N, _ATOMS)
+
+    def at_few_candidates(self) -> "tuple[RankValues, tuple[FloatArray, FloatArray] | None]":
+        """The values for few N, and log of all N and of these, between which others are interpolated; None: all N."""
+        steps = math.ceil(_NODES * math.log(self.N[-1] / self.N[0])) + _NODES
+        nodes = np.rint(np.geomspace(self.N[0], self.N[-1], steps)).astype(np.int64)
+        # a step function changes with N up to its last jump
+        exact = _SMALL_N if self.jumps is None else 4 * int(self.jumps.max(initial=_SMALL_N))
+        nodes = np.unique(np.r_[self.N[exact >= self.N], nodes])
+        if len(nodes) >= len(self.N):
+            return self, None
+        return RankValues(self.f, self.sign, nodes, self.table), (np.log(self.N), np.log(nodes))
 
     def at(self, which: IntArray, place: IntArray) -> FloatArray:
         """Values at places from 0, of any shape."""
@@ -80,7 +87,7 @@ class RankValues:
         )
         return bool((np.diff(self.at(places, places)) <= 0).all())
 
-    def cells(self, single: int = _SINGLE) -> Cells:
+    def cells(self, single: int = SINGLE) -> Cells:
         """Cells with ends at the same ranks for every N; the first ``single`` ranks are cells of their own."""
         ends = self._ends(int(self.N.max()), single)
         number = np.searchsorted(ends, self.N)
@@ -143,84 +150,8 @@ class RankValues:
         most = int(self.N.max())
         if self.jumps is not None:
             places = np.r_[0, self.jumps]
-        elif most <= _MOST_DISTANCES:
+        elif most <= MOST_DISTANCES:
             places = np.arange(most)
         else:
             return np.empty(0)
         return np.abs(np.diff(self.at(places, places)))
-
-
-class ListedValues:
-    """Lists of values with masses; values that agree up to rounding are one."""
-
-    is_exact = True
-
-    def __init__(self, lists: Sequence[Atoms]) -> None:
-        merged = [_descending(values, mass) for values, mass in lists]
-        self.num_values = np.array([len(x) for x, _ in merged])
-        self.first = np.r_[0, np.cumsum(self.num_values)]
-        self.x = np.concatenate([x for x, _ in merged])
-        self.mass = np.concatenate([mass for _, mass in merged])
-        self.before = np.concatenate([np.r_[0.0, np.cumsum(mass)] for _, mass in merged])
-        self.best, self.worst = self.x[self.first[:-1]], self.x[self.first[1:] - 1]
-
-    def at(self, which: IntArray, place: IntArray) -> FloatArray:
-        """Values at places from 0."""
-        return np.asarray(self.x[self.first[which] + place])
-
-    def mass_before(self, which: IntArray, place: IntArray) -> FloatArray:
-        """Probability of the places before the given ones."""
-        # every list has one entry more here
-        return np.asarray(self.before[self.first[which] + which + place])
-
-    def num_reaching(self, which: int, least: FloatArray) -> IntArray:
-        """Number of places with a value of at least ``least``."""
-        x = self.x[self.first[which] : self.first[which + 1]]
-        return np.searchsorted(-x, -least, side="right")
-
-    def cells(self, single: int = 0) -> Cells:
-        """Every value as a cell of its own."""
-        place = np.arange(len(self.x)) - np.repeat(self.first[:-1], self.num_values)
-        return Cells(self.first, place, place + 1, self.mass, self.x, np.zeros(len(place)))
-
-    def distances(self) -> FloatArray:
-        """Distances between successive values; empty if they are too many."""
-        apart = np.abs(np.diff(self.x))
-        apart[self.first[1:-1] - 1] = 0.0
-        apart = np.unique(apart)
-        return apart if len(apart) <= _MOST_DISTANCES else np.empty(0)
-
-
-def _descending(values: FloatArray, mass: FloatArray) -> Atoms:
-    """Descending values, those that agree as the best of them, with probabilities of sum 1."""
-    x, mass = values[::-1], mass[::-1] / mass.sum()
-    largest = float(np.abs(x).max())
-    new = np.r_[True, are_apart(x[1:], x[:-1], largest)]
-    starts = np.flatnonzero(new)
-    last = np.r_[starts[1:], len(x)] - 1
-    drifts = x[starts] - x[last] > 4 * (EQUAL[0] * np.abs(x[starts]) + EQUAL[1] * largest)
-    starts = np.flatnonzero(new | np.repeat(drifts, last - starts + 1))
-    x, mass = x[starts], np.add.reduceat(mass, starts)
-    if len(x) <= _MOST_ATOMS:
-        return x, mass
-    steps = math.ceil(math.log(len(x) / _SINGLE) / _LIST_GROWTH)
-    far = _SINGLE * np.exp(_LIST_GROWTH * np.arange(steps))
-    starts = np.unique(np.r_[np.arange(_SINGLE), np.rint(far[far < len(x)]).astype(np.int64)])
-    total = np.add.reduceat(mass, starts)
-    return np.add.reduceat(mass * x, starts) / total, total
-
-
-def values_of(f: KnownTransform, sign: int, N: IntArray) -> RankValues | ListedValues:
-    """Distributions of sign f(r, N) for r uniform on {1..N}, one for each of the ascending N."""
-    if not f.uses_candidates:
-        is_known = f.smooth or f.jumps(int(N[-1])) is not None
-        table = None if is_known else rank_table(f, min(int(N[-1]), f.constant_from))
-        values = RankValues(f, sign, N, table)
-        if values.falls():
-            return values
-    check_evaluations(f, N)
-    lists = []
-    for n in N.tolist():
-        at_ranks = (f.at(n) if f.uses_candidates else f).values(np.arange(1.0, n + 1))
-        lists.append((np.sort(sign * at_ranks), np.full(n, 1 / n)))
-    return ListedValues(lists)
