@@ -22,7 +22,7 @@ def p_value(
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
+    """Probability under random ranking of a value at least as good, in [0, 1].
 
     If scores are tied, the value must come from pessimistic ranks: then P(p <= a) <= a for any tie
     structure. 0.0 may be an underflow: use ``log_p_value``. Arguments, errors and source: see
@@ -51,7 +51,7 @@ def log_p_value(
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
+    """Natural logarithm of P(M at least as good as ``value``) under random ranking.
 
     Range [-inf, 0]; -inf if no ranks reach the value. Values equal to the observed one count, up to
     a relative 1e-9. The relative error of p is about 1%, and 0.5% of the logarithm in the far tail.
@@ -130,7 +130,7 @@ def _tail_of_mean(
 def _summands(
     f: KnownTransform, sign: int, counts: CandidateCounts
 ) -> tuple[Values, IntArray, FloatArray, float]:
-    """Values x, the distribution and the weight v of each group, and a constant: sign f(r, N) sums to v x and it."""
+    """Values x, and the distribution and weight v of each group; v x sums to S less a constant."""
     N, which = np.unique(counts.num_candidates, return_inverse=True)
     parts = f.by_rank(N)
     if parts is None:
@@ -146,7 +146,7 @@ def _summands(
 
 
 def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[float]) -> float:
-    """The mean of f behind the value g(mean); beyond the range of the mean, an infinity on that side."""
+    """The mean of f behind the value g(mean); an infinity if the value is out of range."""
     if g.is_identity:
         return value
     at_low, at_high = g.values(np.array(ends)).tolist()
@@ -160,7 +160,7 @@ def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[flo
 
 
 def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
-    """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
+    """How far rounding, also of the inverse of g, may have moved the mean of f."""
     width, size = top - bottom, max(abs(bottom), abs(top))
     slack = (
         EQUAL[0] * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
@@ -171,7 +171,7 @@ def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
 
 
 def _log_extreme(definition: "RankDefinition", value: float, counts: CandidateCounts) -> float:
-    """The largest (smallest) rank in closed form: all ranks are at most m with probability prod min(m, N_i) / N_i."""
+    """The largest (smallest) rank: all are at most m with probability prod min(m, N_i) / N_i."""
     largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
     # at most x: r <= floor x; at least x: not r < x
     rank = math.floor(value) if at_most else math.ceil(value) - 1

@@ -23,7 +23,11 @@ _LEAST = 1e-300  # least probability of an atom
 
 
 class QueryKind:
-    """A metric of one query; ``QueryDefinition`` averages over queries. A block of ties is a query in random order."""
+    """A metric of one query, to be averaged over queries: ``QueryDefinition(name, kind=...)``.
+
+    A subclass overrides ``values`` and ``null_moments``. The other methods have defaults that are
+    right for every metric. A block of tied candidates is in random order.
+    """
 
     is_share: ClassVar[bool] = False  # of queries
     uses_candidates: ClassVar[bool] = False  # whether the value depends on the number of candidates
@@ -32,15 +36,15 @@ class QueryKind:
     limits: tuple[float | None, float | None] = 0.0, 1.0
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """Expectation over the orders of tied candidates, (Q,) float64; NaN where the metric is undefined."""
+        """Return the expected value over orders of ties, (Q,) float64; NaN where it is undefined."""
         raise NotImplementedError
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether the metric is defined with m relevant items among N candidates, (u,) bool."""
+        """Return whether the metric is defined for N candidates and m relevant items, (u,) bool."""
         return np.ones(len(N), dtype=bool)
 
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Null mean, variance >= 0 and best value of every query, (Q,) float64 each; here from N and m alone."""
+        """Return null mean, variance >= 0 and best value of every query, (Q,) float64 each."""
         N, m = sample.known_candidates, sample.num_answers
         order = np.lexsort((m, N))
         N, m = N[order], m[order]
@@ -52,11 +56,11 @@ class QueryKind:
         return mean, variance, best
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Null mean and variance >= 0, (u,) float64 twice, for (u,) int64 twice, sorted by N, then m."""
+        """Return null mean and variance >= 0, (u,) float64 twice, for N and m, (u,) int64, sorted."""
         raise NotImplementedError
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
-        """Value of the ranking whose first m candidates are the relevant items, (u,) float64."""
+        """Return the value of the ranking that starts with the m relevant items, (u,) float64."""
         return self.values(QuerySample.tied(m, m, N))
 
     def as_task(self) -> RankDefinition | None:
@@ -70,7 +74,9 @@ class QueryKind:
     def distribution(
         self, N: int, m: int, most: int, gain: FloatArray | None = None
     ) -> Atoms | None:
-        """Null distribution of one query; of more than ``most`` atoms, those next to each other are one at the best.
+        """Return the null distribution of one query: ascending values and their probabilities.
+
+        Of more than ``most`` values, those next to each other are one at the best of them.
 
         None if it is unavailable, here if there are too many choices of places, of items with gains
         (m,), to list.
@@ -89,7 +95,7 @@ class QueryKind:
         return values, count / len(ranks)
 
     def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float | None:
-        """Logarithm of the probability of the best value of one query; None, as here, if it is unknown."""
+        """Return the logarithm of the probability of the best value; None, as here: unknown."""
         return None
 
 

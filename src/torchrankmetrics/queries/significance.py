@@ -34,7 +34,7 @@ _ATOMS = 128, 2048  # of one distribution, at least and at most
 
 
 class Terms(NamedTuple):
-    """A sum of c v X: queries with equal N, m, and gains (m,) of their relevant items have the same X."""
+    """A sum of c v X; queries with equal N, m and gains of relevant items have the same X."""
 
     shapes: list[tuple[int, int, FloatArray | None]]  # N, m and gains (None: all are 1)
     of: IntArray  # (u,) index of the shape
@@ -45,7 +45,7 @@ class Terms(NamedTuple):
 def query_p_value(
     definition: "QueryDefinition", sample: QuerySample, samples: int = 10_000
 ) -> tuple[float, float]:
-    """Log p of a mean at least as good as the sample's, and the standard error of p if it is simulated.
+    """Log p of a mean at least as good as the sample's, and the error of p.
 
     Each relevant item is last in its tie block: P(p <= a) <= a for every tie structure, if moving a
     relevant item up never makes the metric worse. The null distributions of the queries are listed
@@ -126,7 +126,7 @@ def _distributions(kind: QueryKind, terms: Terms) -> list[Atoms] | None:
 
 
 def _log_best(kind: QueryKind, terms: Terms) -> float | None:
-    """Log of the probability that all queries have their best value; None if the kind does not count their orders."""
+    """Log of the probability that all queries have their best value; None if it is unknown."""
     total = 0.0
     number = np.bincount(terms.of, terms.number)
     for (N, m, gain), times in zip(terms.shapes, number.tolist(), strict=True):
@@ -138,7 +138,7 @@ def _log_best(kind: QueryKind, terms: Terms) -> float | None:
 
 
 def simulated_tail(kind: QueryKind, terms: Terms, least: float, samples: int) -> tuple[int, int]:
-    """Simulate outcomes of the sum: how many are at least ``least``, and how many, at most ``samples``, were drawn."""
+    """Number of simulated sums of at least ``least``, and number of simulations (<= samples)."""
     random = np.random.default_rng(0)
     ranks_of_one = sum(
         terms.shapes[i][1] * number

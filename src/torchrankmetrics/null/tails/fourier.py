@@ -22,7 +22,7 @@ ROUGHNESS = 3e-3  # of a sum that is smooth
 def lattice_step(
     values: Values, which: IntArray, v: FloatArray, c: FloatArray
 ) -> tuple[float, float]:
-    """Step of which all distances of values v x are multiples, and how far a sum may be from a multiple of it.
+    """Step that divides all distances of values v x, and how far sums may be from its multiples.
 
     Both are 0 if no step is known.
     """
@@ -40,7 +40,7 @@ def lattice_step(
 
 
 def _common_step(distances: FloatArray) -> float:
-    """Largest number that divides all ascending distances up to rounding, by Euclid's algorithm; 0 without one."""
+    """Largest common divisor of ascending distances, by Euclid's algorithm; 0 without one."""
     if not len(distances):
         return 0.0
     largest = float(distances[-1])
@@ -69,7 +69,7 @@ def on_lattice(sums: Summands, s: float, t: float, step: float) -> float | None:
 
 
 def on_grid(sums: Summands, s: float, t: float) -> float | None:
-    """Log P(S >= s), s about the mean; None if it is too expensive, or S is not smooth at the scale of the grid."""
+    """Log P(S >= s), s about the mean, on a grid; None if S is too rough for it, or has too many groups."""
     resolution = _RESOLUTIONS[len(sums.c) > _FEW_GROUPS]
     short = sums.top - sums.mean - s
     deviation = sums.cumulants(t).deviation
@@ -120,23 +120,28 @@ def _origins(sums: Summands) -> FloatArray:
 
 
 def _log_transform(sums: Summands, t: float, step: float, size: int) -> FloatArray:
-    """Logarithm of the transform of the tilted sum: the numbers of steps from the origins, modulo the size."""
+    """Log transform of the tilted sum, in steps from the origins modulo the size."""
     _, p = sums.tilted(t)
-    place = (sums.x - _origins(sums)[sums.group]) / step
-    near = np.rint(place)
-    apart = place - near
-    # onto three points, with the same mean and variance
-    shares = [apart * (apart - 1) / 2, 1 - apart**2, apart * (apart + 1) / 2]
     total = np.zeros(size // 2 + 1, dtype=complex)
     rows = max(1, _BLOCK // size)
     for begin in range(0, len(sums.c), rows):
         end = min(begin + rows, len(sums.c))
-        atoms = slice(sums.starts[begin], sums.starts[end] if end < len(sums.c) else None)
-        row = (sums.group[atoms] - begin) * size
-        pmf = np.zeros((end - begin) * size)
-        for offset, share in zip((-1, 0, 1), shares, strict=True):
-            column = (near[atoms].astype(np.int64) + offset) % size
-            pmf += np.bincount(row + column, p[atoms] * share[atoms], len(pmf))
-        transform = np.fft.rfft(pmf.reshape(end - begin, size), axis=1)
-        total += sums.c[begin:end] @ np.log(transform + 1e-300)
+        pmf = _pmf(sums, p, step, size, begin, end)
+        total += sums.c[begin:end] @ np.log(np.fft.rfft(pmf, axis=1) + 1e-300)
     return total
+
+
+def _pmf(sums: Summands, p: FloatArray, step: float, size: int, begin: int, end: int) -> FloatArray:
+    """Probabilities of the grid points for the groups begin..end - 1, (end - begin, size)."""
+    atoms = slice(sums.starts[begin], sums.starts[end] if end < len(sums.c) else None)
+    group = sums.group[atoms]
+    place = (sums.x[atoms] - _origins(sums)[group]) / step
+    near = np.rint(place)
+    apart = place - near
+    # onto three points, with the same mean and variance
+    shares = [apart * (apart - 1) / 2, 1 - apart**2, apart * (apart + 1) / 2]
+    pmf = np.zeros((end - begin) * size)
+    for offset, share in zip((-1, 0, 1), shares, strict=True):
+        column = (near.astype(np.int64) + offset) % size
+        pmf += np.bincount((group - begin) * size + column, p[atoms] * share, len(pmf))
+    return pmf.reshape(end - begin, size)

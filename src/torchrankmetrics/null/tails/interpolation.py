@@ -12,12 +12,13 @@ _NODES_OF_WEIGHT, _ORDER = 48, 6
 def interpolated(
     values: Values, which: IntArray, v: FloatArray, c: FloatArray
 ) -> tuple[Values, IntArray, FloatArray, FloatArray]:
-    """Groups at few N and few weights, drawn so often that interpolation between them gives the sum over all groups.
+    """Few N and weights, and how often each is drawn so that the cumulants are those of all groups.
 
     log M is a smooth function of log N and of v; the numbers c at the nodes may be negative.
     """
     few, log_candidates = values.at_few_candidates()
     width = few.best - few.worst
+    width = np.where(width > 0, width, 1.0)  # no group has such an N
     v_nodes = np.unique(v)
     if len(v_nodes) > _NODES_OF_WEIGHT:
         # weights relative to the range of values, so that those of small and large N are alike

@@ -1,4 +1,4 @@
-"""Distributions of one summand that are lists of values with their masses; and the choice of a distribution."""
+"""Distributions of one summand that are lists of values with their masses."""
 
 import math
 from collections.abc import Sequence

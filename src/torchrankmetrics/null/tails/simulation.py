@@ -1,4 +1,4 @@
-"""Simulation toward the tail: ranks from the distributions tilted to the saddlepoint, the last summand exactly."""
+"""Simulation toward the tail: ranks from the tilted distributions, the last summand exactly."""
 
 import math
 
@@ -22,7 +22,7 @@ def num_draws(sums: Summands) -> int:
 
 
 def _costs(sums: Summands) -> FloatArray:
-    """Ranks or numbers of ranks in a cell to be drawn for each group; the latter take a fourth of the time."""
+    """How many ranks are drawn for each group, or numbers of ranks in its cells."""
     each = sums.c / 4 if sums.values.is_exact else sums.c
     return np.minimum(each, _num_cells(sums) / 2)
 
@@ -44,13 +44,7 @@ def simulated_tail(sums: Summands, s: float, t: float) -> tuple[float, float]:
         else:
             draws.add_ranks(group, int(number[group]))
 
-    least = (s - draws.total) / sums.v[last]
-    reaching = sums.values.num_reaching(int(sums.which[last]), least)
-    excluded = sums.excluded[last]
-    mass = sums.values.mass_before(sums.which[last], reaching) - excluded
-    mass = np.clip(mass / (1 - excluded), 0.0, 1.0)
-    with np.errstate(divide="ignore"):
-        logs = draws.log_weight + np.log(mass if t >= 0 else 1 - mass)
+    logs = draws.log_weight + _log_rest(sums, last, (s - draws.total) / sums.v[last], t >= 0)
     most = float(logs.max())
     if most == -math.inf:
         return -math.inf, 1.0
@@ -63,8 +57,17 @@ def simulated_tail(sums: Summands, s: float, t: float) -> tuple[float, float]:
     return log_of_rest(log_p), error * math.exp(log_p - log_of_rest(log_p))
 
 
+def _log_rest(sums: Summands, last: int, least: FloatArray, reaches: bool) -> FloatArray:
+    """Log of the probability that a value of a group is at least ``least``, or below."""
+    reaching = sums.values.num_reaching(int(sums.which[last]), least)
+    excluded = sums.excluded[last]
+    mass = sums.values.mass_before(sums.which[last], reaching) - excluded
+    mass = np.clip(mass / (1 - excluded), 0.0, 1.0)
+    return np.asarray(np.log(mass if reaches else 1 - mass))
+
+
 class _Draws:
-    """Draws of the sum of some summands, and the logarithm of true over tilted probability of each."""
+    """Draws of a sum, and the logarithm of the true over the tilted probability of each."""
 
     def __init__(self, sums: Summands, t: float, size: int) -> None:
         self.random = np.random.default_rng(0)
@@ -74,7 +77,7 @@ class _Draws:
         self.log_weight = np.zeros(size)
 
     def _cells(self, group: int) -> tuple[IntArray, FloatArray, FloatArray]:
-        """The cells of a group, their tilted probabilities, and the logarithms of the ratio to the true ones."""
+        """The cells of a group, their tilted probabilities, and the log ratios of the true ones."""
         sums = self.sums
         which = sums.which[group]
         cells = np.arange(sums.cells.first[which], sums.cells.first[which + 1])
@@ -86,7 +89,7 @@ class _Draws:
         return cells, p, np.log(true) - np.log(p)
 
     def add_numbers(self, group: int, number: int) -> None:
-        """Add many summands: how many are in each cell, and a normal variable for their places in it."""
+        """Add many summands: their numbers in each cell, and a normal variable for their places."""
         cells, p, log_ratio = self._cells(group)
         x = self.sums.v[group] * self.sums.cells.mean[cells]
         square = (self.sums.v[group] * self.sums.cells.deviation[cells]) ** 2
@@ -101,24 +104,24 @@ class _Draws:
     def add_ranks(self, group: int, number: int) -> None:
         """Add summands: a cell of each, and a place in it."""
         cells, p, log_ratio = self._cells(group)
-        sums = self.sums
         below = np.cumsum(p)
-        size = len(self.total)
-        rows = max(1, _BLOCK // size)
+        rows = max(1, _BLOCK // len(self.total))
         for begin in range(0, number, rows):
-            shape = min(rows, number - begin), size
+            shape = min(rows, number - begin), len(self.total)
             uniform = self.random.random(shape) * below[-1]
             index = np.minimum(np.searchsorted(below, uniform, side="right"), len(cells) - 1)
             self.log_weight += log_ratio[index].sum(axis=0)
-            cell = cells[index]
-            if sums.values.is_exact:
-                self.total += sums.v[group] * sums.cells.mean[cell].sum(axis=0)
-                continue
-            length = sums.cells.end[cell] - sums.cells.begin[cell]
-            inside = (self.random.random(shape) * length).astype(np.int64)
-            place = sums.cells.begin[cell] + np.minimum(inside, length - 1)
-            x = sums.values.at(sums.which[group], place)
-            self.total += sums.v[group] * x.sum(axis=0)
+            self.total += self.sums.v[group] * self._values(group, cells[index]).sum(axis=0)
+
+    def _values(self, group: int, cell: IntArray) -> FloatArray:
+        """Values at random places of cells."""
+        cells = self.sums.cells
+        if self.sums.values.is_exact:
+            return cells.mean[cell]
+        length = cells.end[cell] - cells.begin[cell]
+        inside = (self.random.random(cell.shape) * length).astype(np.int64)
+        place = cells.begin[cell] + np.minimum(inside, length - 1)
+        return self.sums.values.at(self.sums.which[group], place)
 
 
 def num_outcomes(sums: Summands) -> float:

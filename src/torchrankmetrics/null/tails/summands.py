@@ -1,4 +1,4 @@
-"""Sums of independent values v x, in groups of equal v and equal distribution of x: cumulants and the saddlepoint."""
+"""Sums of groups of independent values v x: cumulants and the saddlepoint."""
 
 import math
 from typing import NamedTuple
@@ -17,7 +17,7 @@ _HIGHEST, _FREQUENCIES, _FREQUENCY_ATOMS = 30.0, (8, 512), 1 << 21
 
 
 class Cumulants(NamedTuple):
-    """Of the tilted sum about its mean without tilt: log M(t), mean, variance, skewness, excess kurtosis."""
+    """Log M(t), mean, variance, skewness and excess kurtosis of the tilted sum."""
 
     log_m: float
     mean: float
@@ -124,7 +124,7 @@ class Summands:
         return float(self.c @ (self.v * self.values.at(self.which, self.cells.begin[-first])))
 
     def tilted(self, t: float) -> tuple[FloatArray, FloatArray]:
-        """Log of E exp(t x) of each group, x about its mean, and the tilted probabilities of the atoms."""
+        """Log E exp(t x) of each group, x about its mean, and tilted probabilities of the atoms."""
         y = self.log_q + t * self.x
         most = np.maximum.reduceat(y, self.starts)
         p = np.exp(y - most[self.group])
@@ -162,7 +162,7 @@ class Summands:
         return largest
 
     def saddlepoint(self, s: float) -> float:
-        """Find t at which the tilted mean is s, by Newton's method between bounds; s is about the mean."""
+        """Find t with the tilted mean s, by Newton's method between bounds; s is about the mean."""
         low, high, t = -math.inf, math.inf, 0.0
         for _ in range(_MOST_STEPS):
             found = self.cumulants(t)

@@ -1,4 +1,4 @@
-"""log P(S >= s) of a sum of independent values, by a Fourier transform, simulation or the saddlepoint formula."""
+"""Tails of sums by a Fourier transform, simulation or the saddlepoint formula."""
 
 import math
 from typing import NamedTuple
@@ -32,12 +32,13 @@ _CENTRAL = 0.25  # |w| up to which Edgeworth's series is used
 
 
 class Tail(NamedTuple):
-    """Logarithm of a probability, and its relative error: a standard error or the size of a neglected term."""
+    """Log of a probability, and its relative error: standard error or size of a neglected term."""
 
     log_p: float
     error: float
 
 
+@np.errstate(all="ignore")
 def log_upper_tail(
     values: Values,
     which: IntArray,
@@ -46,7 +47,7 @@ def log_upper_tail(
     s: float,
     slack: float,
 ) -> Tail:
-    """Log P(S >= s) for groups of c summands v x; an atom of S within ``slack`` below s counts as reached."""
+    """Log P(S >= s) for groups of c summands v x; sums within ``slack`` below s reach it."""
     varies = values.best[which] > values.worst[which]
     s -= float(c[~varies] @ (v[~varies] * values.best[which[~varies]]))
     which, v, c = which[varies], v[varies], c[varies]
@@ -121,7 +122,7 @@ def _inexact_tail(sums: Summands, s: float, step: float | None) -> Tail:
 def _saddlepoint_formula(
     sums: Summands, s: float, t: float, at_t: Cumulants, step: float | None
 ) -> float:
-    """Lugannani and Rice 1980 with the second term of Daniels 1987 (doi:10.2307/1403269); s halfway on a lattice."""
+    """The formula of Lugannani and Rice 1980, with the second term of Daniels 1987."""
     w = math.copysign(math.sqrt(max(2 * (t * s - at_t.log_m), 0.0)), t)
     if abs(w) < _CENTRAL:
         return _edgeworth(sums, s)

@@ -32,7 +32,7 @@ class Cells(NamedTuple):
 
 
 class RankValues:
-    """Values sign f(r), best at r = 1 and never better at r + 1, for r uniform on {1..N}, of several N."""
+    """Values sign f(r) that never increase with r, for r uniform on {1..N}, of several N."""
 
     def __init__(
         self, f: KnownTransform, sign: int, N: IntArray, table: FloatArray | None = None
@@ -48,7 +48,7 @@ class RankValues:
         return self.num_values if self.is_exact else np.minimum(self.N, _ATOMS)
 
     def at_few_candidates(self) -> "tuple[RankValues, tuple[FloatArray, FloatArray] | None]":
-        """The values for few N, and log of all N and of these, between which others are interpolated; None: all N."""
+        """The values for few N, and log N of all and of these; None: these are all N."""
         steps = math.ceil(_NODES * math.log(self.N[-1] / self.N[0])) + _NODES
         nodes = np.rint(np.geomspace(self.N[0], self.N[-1], steps)).astype(np.int64)
         # a step function changes with N up to its last jump
@@ -88,7 +88,7 @@ class RankValues:
         return bool((np.diff(self.at(places, places)) <= 0).all())
 
     def cells(self, single: int = SINGLE) -> Cells:
-        """Cells with ends at the same ranks for every N; the first ``single`` ranks are cells of their own."""
+        """Cells that end at the same ranks for every N, the first ``single`` ranks one by one."""
         ends = self._ends(int(self.N.max()), single)
         number = np.searchsorted(ends, self.N)
         first = np.r_[0, np.cumsum(number)]
