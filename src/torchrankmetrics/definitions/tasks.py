@@ -230,14 +230,12 @@ class RankDefinition(MetricDefinition):
         return Moments.of(expectation, self, counts.at_least(self.min_candidates))
 
     def log_p_value(self, sample: RankSample) -> tuple[float, float]:
-        from torchrankmetrics.null.p_values import p_value_bracket
+        from torchrankmetrics.null.p_values import upper_tail
 
-        value, mean = (
-            self.value(sample, "pessimistic"),
-            float(self._aggregate(sample, "pessimistic")[0]),
-        )
-        low, high = p_value_bracket(self, value, sample.candidate_counts, mean=mean)
-        return high, math.exp(high) - math.exp(low) if high - low > _RESOLVED else 0.0
+        value = self.value(sample, "pessimistic")
+        mean = float(self._aggregate(sample, "pessimistic")[0])
+        tail = upper_tail(self, value, sample.candidate_counts, mean=mean)
+        return tail.log_p, math.exp(tail.log_p) * tail.error
 
     def unit_values(self, sample: RankSample, rank_type: RankType) -> FloatArray:
         if self.aggregation == "tie_rate":
@@ -285,7 +283,6 @@ class RankDefinition(MetricDefinition):
         return (worst, self.optimum) if self.higher_is_better else (self.optimum, worst)
 
 
-_RESOLVED = 1e-3  # relative width of a bracket of p that counts as none
 _FAR = 1 << 20  # rank at which the direction of a metric is read
 # ranks between which g must be monotone
 _PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]

@@ -332,7 +332,10 @@ class RankCollection(RowOwner, MetricCollection):
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Return the error of every requested p-value: standard error if simulated, else width of its bracket."""
+        """Return the error of every requested p-value: a standard error if it is simulated, else an estimate.
+
+        0 if the method is exact, and NaN where the p-value is NaN.
+        """
         analysis = self._synced_analysis()
         return {
             key: one.log_p_value(analysis)[1]

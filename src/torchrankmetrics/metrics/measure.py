@@ -479,9 +479,11 @@ class Measure:
     def log_p_value(self, analysis: Analysis) -> tuple[float, float]:
         """Natural logarithm of the p-value, finite where the p-value underflows to 0, and the error of the p-value.
 
-        The error is the standard error of a simulated p-value, else by how much it may be too large
-        (0 below 0.1%).
+        The error is the standard error of a simulated p-value, else an estimate. Both are NaN where
+        the value is.
         """
+        if math.isnan(self.base(analysis)):
+            return math.nan, math.nan
         key = self.definition, self.side, self.average
         return analysis.once(key, lambda: self.definition.log_p_value(self.sample(analysis)))
 
