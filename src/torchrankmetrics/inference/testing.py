@@ -16,7 +16,7 @@ from torchrankmetrics.definitions.transforms import (
     known,
     transform_slopes,
 )
-from torchrankmetrics.inference.intervals import Cluster
+from torchrankmetrics.inference.clusters import Cluster
 from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
 from torchrankmetrics.inference.standard_errors import Units, bisected, student_interval, units_of
 from torchrankmetrics.metrics.measure import sample_of
@@ -111,6 +111,13 @@ class SeedSplit:
     tasks: float  # between ranking tasks
     interaction: float  # of single runs on single tasks; more seeds or more tasks decrease it
     num_seeds: tuple[int, ...]  # number of runs of each model
+
+    def scaled(self, slope: float) -> "SeedSplit":
+        """The variances of a value times ``slope``."""
+        square = slope**2
+        return SeedSplit(
+            self.seeds * square, self.tasks * square, self.interaction * square, self.num_seeds
+        )
 
     @property
     def total(self) -> float:
@@ -249,20 +256,27 @@ def clustered_p_value(
         )
     check_evaluation(evaluation, "evaluation")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
+    for kind in kinds:
+        if kind is None or (isinstance(kind, str) and kind not in ("group", "sample_id")):
+            raise ValueError(
+                f"cluster must be 'group', 'sample_id' or integers, got {shorten(kind)}"
+            )
     paired = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]
     rows = paired[0][0][0]
     measured = used(rows, measure.side, definition.min_candidates)
     sample = sample_of(rows[measured], measure.average)
-    keys = [key[measured] for _, key in paired if key is not None]
-    if len(keys) == 2:
-        keys.append(np.unique(np.stack(keys, 1), axis=0, return_inverse=True)[1].reshape(-1))
+    clusters = [found.take(np.flatnonzero(measured)) for _, found in paired if found is not None]
+    if len(clusters) == 2:
+        keys = np.stack([found.key for found in clusters], 1)
+        both = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+        clusters.append(clusters[0]._replace(key=both))
 
     number, index = np.unique(sample.known_candidates, return_inverse=True)
     centred = (
         definition.unit_values(sample, "pessimistic")
         - known(definition.f).null_moments(number)[0][index]
     )
-    units = [units_of(centred, sample.weight, sample.count, key) for key in keys]
+    units = [units_of(centred, sample.weight, sample.count, found) for found in clusters]
     variance, *others = (float(one.covariance[0, 0]) for one in units)
     if others:  # inclusion-exclusion: pairs of tasks that share both clusters are in both variances
         variance = max(variance, variance + others[0] - others[1])

@@ -3,10 +3,8 @@
 from torchrankmetrics.plots.canvas import to_svg
 from torchrankmetrics.plots.datasets import (
     by_dataset,
-    critical_difference,
     differences,
     groups,
-    intervals_by_dataset,
 )
 from torchrankmetrics.plots.evaluations import (
     calibration,
@@ -19,12 +17,10 @@ from torchrankmetrics.plots.evaluations import (
 __all__ = [
     "by_dataset",
     "calibration",
-    "critical_difference",
     "differences",
     "forest",
     "group_differences",
     "groups",
-    "intervals_by_dataset",
     "rank_ecdf",
     "ties",
     "to_svg",

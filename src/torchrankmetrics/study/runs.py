@@ -20,13 +20,13 @@ from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
 from torchrankmetrics.inference.pairing import (
     Collected,
-    PairedSource,
     Values,
     as_table,
     check_complete,
     paired_rows,
     value_rows,
 )
+from torchrankmetrics.inference.sources import PairedSource
 from torchrankmetrics.metrics.measure import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns
