@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from studies import SIZES, study_of
-from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots
+from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots, study
 from torchrankmetrics.inference import equivalence
 from torchrankmetrics.plots.canvas import MARKS, pyplot
 
@@ -285,7 +285,7 @@ def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollect
 
 
 def test_a_row_per_data_set_and_a_point_per_model_without_lines_between() -> None:
-    fig, ax = plots.intervals_by_dataset(CELLS, "mrr", chance={"d": 0.1})
+    fig, ax = study.intervals_by_dataset(CELLS, "mrr", chance={"d": 0.1})
     drawn = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
     assert list(drawn) == ["a", "b", "chance"]
     assert drawn["b"].get_xdata().tolist() == [0.3, 0.7]
@@ -296,12 +296,12 @@ def test_a_row_per_data_set_and_a_point_per_model_without_lines_between() -> Non
     assert [label.get_text() for label in ax.get_yticklabels()] == ["d", "e"]
     assert fig.axes == [ax]
     with pytest.raises(ValueError, match="7 series are too many to distinguish"):
-        plots.intervals_by_dataset({"d": {str(i): (0.0, 0.0, 0.0) for i in range(7)}}, "mrr")
+        study.intervals_by_dataset({"d": {str(i): (0.0, 0.0, 0.0) for i in range(7)}}, "mrr")
     with pytest.raises(ValueError, match="nothing to draw"):
-        plots.intervals_by_dataset({}, "mrr")
+        study.intervals_by_dataset({}, "mrr")
     assert (
         len(
-            plots.intervals_by_dataset({"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", chance={"e": 0.1})[
+            study.intervals_by_dataset({"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", chance={"e": 0.1})[
                 1
             ].lines
         )
@@ -323,7 +323,7 @@ def test_differences_end_in_diamonds() -> None:
 
 def test_the_critical_difference_names_all_models_and_joins_the_cliques() -> None:
     ranking = study_of(seeds=2).mean_ranks("mr")
-    _, ax = plots.critical_difference(ranking.models, ranking)
+    _, ax = study.critical_difference(ranking.models, ranking)
     texts = " ".join(text.get_text() for text in ax.texts)
     for model, mean in zip(ranking.models, ranking.mean, strict=True):
         assert model in texts
@@ -343,7 +343,7 @@ def test_results_of_a_study_draw_themselves() -> None:
 
 def test_svg_keeps_text_and_has_ids_of_its_own() -> None:
     def drawn(prefix: str) -> str:
-        return plots.to_svg(plots.intervals_by_dataset(CELLS, "mrr <&>")[0], "a & b", prefix)
+        return plots.to_svg(study.intervals_by_dataset(CELLS, "mrr <&>")[0], "a & b", prefix)
 
     one, other = drawn("one"), drawn("other")
     assert one == drawn("one")

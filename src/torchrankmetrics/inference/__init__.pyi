@@ -6,4 +6,8 @@ from .comparison import (
     PairwiseComparisons as PairwiseComparisons,
 )
 from .intervals import Interval as Interval, Intervals as Intervals
+from .planning import (
+    detectable_difference as detectable_difference,
+    sample_size as sample_size,
+)
 from .testing import clustered_p_value as clustered_p_value, holm as holm

@@ -131,8 +131,11 @@ def compare(
 
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
-    >>> print(compare(a, b, "hits@3"))
-    hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95%, p = 0.12 (exact McNemar); 6 tasks
+    >>> result = compare(a, b, "hits@3")
+    >>> round(result.difference, 4), round(result.p_value, 3), result.test
+    (0.6667, 0.125, 'exact McNemar')
+    >>> result.direction
+    'not significantly different; higher Hits@3 is better'
     >>> bm25 = {f"q{i}": i % 7 / 7 for i in range(40)}
     >>> dense = {f"q{i}": min(i % 5 / 4 + 0.05, 1.0) for i in range(40)}
     >>> result = compare(dense, bm25, "ndcg@10")

@@ -13,10 +13,12 @@ from torchrankmetrics.plots.evaluations import (
     rank_ecdf,
     ties,
 )
+from torchrankmetrics.plots.planning import detectable_differences
 
 __all__ = [
     "by_dataset",
     "calibration",
+    "detectable_differences",
     "differences",
     "forest",
     "group_differences",

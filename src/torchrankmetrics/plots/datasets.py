@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # help() shows the names of types
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -193,8 +194,6 @@ def _draw_view(
     panel.set_xticks(x, [one.name for one in data], fontsize=draw.SMALL, **turn)
     panel.set_xlim(-0.5, len(data) - 0.5)
     panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
-    for border in x[1:] - 0.5:
-        panel.axvline(border, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)
     return np.asarray(values[..., 0])
 
 
@@ -206,6 +205,8 @@ def _draw_chance(
     axes[0].plot(range(len(data)), means, "_", markersize=16, label="chance", **draw.CHANCE)
     if definition.bounds("base")[0] == 0:
         axes[0].set_ylim(bottom=0)
+    for panel, border in itertools.product(axes, range(1, len(data))):
+        panel.axvline(border - 0.5, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)
     is_log = scores.size and scores.min() > 0 and scores.max() > 30 * scores.min()
     if is_log:
         axes[2].set_yscale("log")

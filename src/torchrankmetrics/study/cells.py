@@ -161,19 +161,21 @@ def evaluate_dataset(
 ) -> DatasetResult:
     """Compute a measure for all models of a dataset; ValueError if tasks lack a column that it or the clusters need."""
     source = ClusteredSource(dataset.reference.analysis, cluster)
-    sample, _ = source.sample(measure)
-    has_tasks, has_view = len(sample.weight) > 0, True
-    slope, chance = 1.0, math.nan
+    slope, chance, size = 1.0, math.nan, None
+    can_test = measure.definition.is_function_of_mean(measure.rank_type)
     try:
-        if has_tasks and measure.definition.has_null:
+        sample, _ = source.sample(measure)
+        can_test &= len(sample.weight) > 0
+        size = source.size(measure) if len(sample.weight) else None
+        if len(sample.weight) and measure.definition.has_null:
             moments = measure.moments(sample)
             in_view, slope = affine_view(measure.definition, measure.view, moments)
             chance = in_view(moments.mean)
-    except (ExpectationUnavailableError, UnknownCandidatesError):
-        has_view = measure.view == "base"
-    aligned: dict[str, list[LoadedRun]] = {}
-    if has_tasks and has_view and measure.definition.is_function_of_mean(measure.rank_type):
-        aligned = dataset.aligned
+    except UnknownCandidatesError:
+        can_test &= size is not None and measure.view == "base"
+    except ExpectationUnavailableError:
+        can_test &= measure.view == "base"
+    aligned = dataset.aligned if can_test else {}
     together, remark = _together(aligned, measure, cluster, slope)
     cells = {
         model: _cell(model, runs, measure, together, confidence_level, cluster)
@@ -181,8 +183,7 @@ def evaluate_dataset(
     }
     tested = () if remark else tuple(aligned)
     pairs = _pairs(together, measure, confidence_level)
-    size = source.size(measure)
-    return DatasetResult(cells, chance, tested, remark, pairs, size, together)
+    return DatasetResult(cells, chance, tested, remark, pairs, size or source.size(), together)
 
 
 def _pairs(
