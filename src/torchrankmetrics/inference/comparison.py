@@ -280,7 +280,8 @@ class Equivalence(Comparison):
     Attributes:
         metric, value_a, value_b, difference, p_value, p_adjusted (float, str): as in
             ``Comparison``.
-        test, num_tasks, unit, higher_is_better (str, int, bool): likewise.
+        test, num_tasks, unit (str, int): likewise.
+        higher_is_better (bool): likewise.
         num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool):
             likewise.
         seeds, models, correction (SeedSplit, tuple, str): likewise.
