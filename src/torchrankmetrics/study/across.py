@@ -130,7 +130,9 @@ def averages(table: StudyTable) -> Averages:
             best, won = int(leading[:, i].sum()), sum(c.rank == (1, 1) for c in cells)
             beyond, mean_rank = sum(tested) if tested else None, float(ranks[:, i].mean())
             rows[one.key, model] = Average(mean, *ends, mean_rank, best, won, beyond, len(chosen))
-        notes.append(f"{paper_name(one.key)}: {_comparability(one, table, chosen)}")
+        end = "higher" if one.higher_is_better else "lower"
+        name = f"{paper_name(one.key)} ({end} is better)"
+        notes.append(f"{name}: {_comparability(one, table, chosen)}")
         if left_out:
             notes.append(
                 f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value."
