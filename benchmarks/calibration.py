@@ -101,9 +101,9 @@ def simulated(draws: int, workers: int) -> Row:
     cells = [(name, size, draws) for size in sorted(SIZES, reverse=True) for name in POPULATIONS]
     with ProcessPoolExecutor(workers) as pool:
         parts = list(tqdm(pool.map(cell, *zip(*cells, strict=True)), total=len(cells)))
-        more = [(kind, size, draws) for kind in WEIGHTS for size in WEIGHTED_SIZES]
+        more = [(kind, size, draws // 4) for kind in WEIGHTS for size in WEIGHTED_SIZES]
         weighted_rows = list(tqdm(pool.map(weighted, *zip(*more, strict=True)), total=len(more)))
-        pairs = [(effect, size, draws // 4) for effect in EFFECTS for size in SIZES]
+        pairs = [(effect, size, draws // 10) for effect in EFFECTS for size in SIZES]
         dependent_rows = list(
             tqdm(pool.map(dependent, *zip(*pairs, strict=True)), total=len(pairs))
         )
@@ -149,7 +149,9 @@ def weighted(kind: str, size: int, draws: int) -> list[Row]:
             effective = share_effective_tasks(units, 0.0)
             warned += effective < LEAST_EFFECTIVE_TASKS
         about = {"weights": kind, "size": size, "share": share}
-        found.append(about | {"coverage": covered / draws, "warned": warned / draws})
+        found.append(
+            about | {"draws": draws, "coverage": covered / draws, "warned": warned / draws}
+        )
     return found
 
 
@@ -578,12 +580,12 @@ def tables(results: Row) -> str:
             lambda r: _covered(r) + f"; {_size(r, rows, 'equal')}",
         ),
         "Weighted hits: the lowest coverage in % over seven shares of hits from 2% to 98% (share of "
-        "samples with a warning):",
+        f"samples with a warning); {results['weighted'][0]['draws']} samples per share:",
         "",
         _weighted_table(results["weighted"]),
         "Both sides of triples, two exchangeable models: size of the 5% test in %; coverage of the "
         f"interval of one model in %; {results['dependent'][0]['draws']} samples per cell "
-        "(standard error of either 1.0):",
+        "(standard error of either 1.5):",
         "",
         _dependent_table(results["dependent"]),
         "Equal MRR and other shapes, size of the 5% test in %: "
