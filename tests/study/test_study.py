@@ -20,7 +20,7 @@ from torchrankmetrics.inference import holm
 from torchrankmetrics.inference.standard_errors import units_of
 from torchrankmetrics.inference.testing import SeededModels
 from torchrankmetrics.study import RankStudy
-from torchrankmetrics.study.across import Ranking, friedman
+from torchrankmetrics.study.mean_ranks import Ranking, friedman
 
 
 @pytest.mark.parametrize(

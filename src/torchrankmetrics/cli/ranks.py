@@ -277,8 +277,8 @@ def compare(
     `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --baseline best`
     `torchrankmetrics compare new.npz old.npz -m mrr --fail-if worse`
     """
-    from torchrankmetrics.inference.compare import equivalence
     from torchrankmetrics.inference.comparison import equivalences
+    from torchrankmetrics.inference.equivalence import equivalence
     from torchrankmetrics.metrics.registry import Selection
 
     requested = split_list(

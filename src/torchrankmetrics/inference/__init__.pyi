@@ -1,10 +1,10 @@
-from .compare import equivalence as equivalence
 from .comparison import (
     Comparison as Comparison,
     Comparisons as Comparisons,
     Equivalence as Equivalence,
     PairwiseComparisons as PairwiseComparisons,
 )
+from .equivalence import equivalence as equivalence
 from .intervals import Interval as Interval, Intervals as Intervals
 from .planning import (
     detectable_difference as detectable_difference,

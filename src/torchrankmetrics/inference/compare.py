@@ -17,7 +17,6 @@ from torchrankmetrics.inference.clusters import Cluster, Clusters
 from torchrankmetrics.inference.comparison import (
     Comparison,
     Comparisons,
-    Equivalence,
     PairwiseComparisons,
     turned,
 )
@@ -40,7 +39,7 @@ from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.validation import check_int, one_number, shorten
+from torchrankmetrics.validation import check_int, shorten
 
 BEST = "best"
 Models = Evaluation | HasArray | Values | Sequence[Evaluation | HasArray | Values | int]
@@ -143,7 +142,7 @@ def compare(
     (0.1293, -0.01, 0.27, 0.07)
     """
     confidence_level = check_confidence_level(confidence_level)
-    draws = _checked(confidence_level, n_resamples, permutations, seed)
+    draws = checked_draws(confidence_level, n_resamples, permutations, seed)
     if isinstance(a, Mapping) and not is_values(a) and not isinstance(b, Mapping):
         if b is not None and metric is not None:
             raise TypeError(
@@ -176,7 +175,7 @@ def paired(
     return [PairedMeasure(measure, rows_a, rows_b, clusters, draws) for measure in measures]
 
 
-def _checked(level: float, n_resamples: int, permutations: int, seed: int) -> Draws:
+def checked_draws(level: float, n_resamples: int, permutations: int, seed: int) -> Draws:
     """Check the options of resampling for tests that reject where an interval of this level ends."""
     check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
@@ -375,85 +374,3 @@ def _warn(rows: Sequence[Comparison], level: float) -> None:
             "few tasks or clusters differ between the models to reject any difference at "
             f"confidence level {level:g}. Use more tasks"
         )
-
-
-def equivalence(
-    a: Models,
-    b: Models,
-    metric: MetricLike = "mrr",
-    *,
-    margin: float,
-    confidence_level: float = 0.95,
-    cluster: Cluster | None = "auto",
-    n_resamples: int = 2000,
-    permutations: int = 9999,
-    seed: int = 0,
-) -> Equivalence:
-    """Test whether two models are equal within a margin, and whether ``a`` is not inferior to ``b``.
-
-    Two one-sided tests (Schuirmann 1987, doi:10.1007/BF01068419), each half of the two-sided test
-    that ``compare`` inverts: they reject at 1 - confidence_level exactly if the interval of level 2
-    confidence_level - 1 is on that side of the margin. Choose the margin before you see the ranks.
-
-    Args:
-        a (Ranks, RankTable, RankCollection or list): a model, or a list of its runs, as in
-            ``compare``.
-        b (Ranks, RankTable, RankCollection or list): the other model, of the same tasks.
-        metric (str, RankDefinition or RankMetric, default "mrr"): one metric, as in ``compare``.
-        margin (float): > 0, in units of the metric in its view.
-        confidence_level (float, default 0.95): above 0.5.
-        cluster (str or integers, default "auto"): tasks that are dependent, as in ``compare``.
-        n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a
-            function of a mean.
-        permutations (int, default 9999): number of flips of the sign-flip test.
-        seed (int, default 0): random seed of both.
-
-    Returns:
-        Difference, interval and p-values; ``equivalent`` and ``not_inferior`` are the decisions.
-
-    Raises:
-        TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
-
-    >>> from torchrankmetrics import Ranks
-    >>> a, b = Ranks([1, 2, 1, 3, 1, 2] * 20, None, 50), Ranks([1, 2, 1, 3, 2, 1] * 20, None, 50)
-    >>> equivalence(a, b, "mrr", margin=0.1).equivalent
-    True
-    """
-    number = one_number(margin)
-    if number is None:
-        raise TypeError(
-            f"margin must be a number, got {shorten(margin)} of type {type(margin).__name__}"
-        )
-    if not 0 < number < math.inf:
-        raise ValueError(
-            f"margin must be above 0 and finite, in the units of the metric; got {number}"
-        )
-    confidence_level = check_confidence_level(confidence_level)
-    if confidence_level <= 0.5:
-        raise ValueError(
-            f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}"
-        )
-    level = 2 * confidence_level - 1
-    (test,) = paired(a, b, [metric], cluster, _checked(level, n_resamples, permutations, seed))
-    if math.isnan(test.slope) or test.slope == 0:
-        raise ValueError(
-            f"{shorten(test.measure.key)} is undefined: every possible ranking of these tasks "
-            "gives the same value (zero variance under the null)"
-        )
-    found = test.comparison(level)
-    # p-values of "the difference is -margin or lower" and "it is margin or higher"
-    below, above = test.p_value_of(-number) / 2, test.p_value_of(number) / 2
-    below = below if found.difference > -number else 1 - below
-    above = above if found.difference < number else 1 - above
-    warn_of_few_tasks({found.metric: found.effective_tasks})
-    if not test.measure.higher_is_better:
-        below, above = above, below
-    name = "bootstrap percentiles" if found.p_value is None else found.test
-    fields = vars(found) | {
-        "confidence_level": confidence_level,
-        "margin": float(number),
-        "test": name,
-    }
-    return Equivalence(
-        **fields, p_equivalent=max(below, above), p_not_worse=below, p_not_better=above
-    )

@@ -11,7 +11,7 @@ from torchrankmetrics.plots import canvas as draw
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
-    from torchrankmetrics.study.across import Ranking
+    from torchrankmetrics.study.mean_ranks import Ranking
 
 Ends = tuple[float, float, float]
 

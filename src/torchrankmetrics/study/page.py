@@ -16,7 +16,7 @@ from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.evaluations import rank_ecdf
 from torchrankmetrics.rendering import Tabular, paper_name
 from torchrankmetrics.rendering.tabular import render
-from torchrankmetrics.study.across import ranking
+from torchrankmetrics.study.mean_ranks import ranking
 from torchrankmetrics.study.runs import LoadedRun
 from torchrankmetrics.study.tables import Rows, StudyTable
 from torchrankmetrics.table.columns import ABSENT, Columns

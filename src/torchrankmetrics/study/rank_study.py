@@ -13,15 +13,10 @@ from torchrankmetrics.inference.pairing import Values, known_measure, value_meas
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection
 from torchrankmetrics.plots.canvas import pyplot
-from torchrankmetrics.study.across import (
-    Averages,
-    Differences,
-    Ranking,
-    averages,
-    differences,
-    ranking,
-)
+from torchrankmetrics.study.across import Averages, averages
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
+from torchrankmetrics.study.differences import Differences, differences
+from torchrankmetrics.study.mean_ranks import Ranking, ranking
 from torchrankmetrics.study.page import AVERAGED, Page
 from torchrankmetrics.study.runs import FIELDS, DataSet, Run, find_files, paths_of, source_of
 from torchrankmetrics.study.tables import StudyTable, marked_cells
