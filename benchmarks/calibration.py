@@ -101,7 +101,7 @@ def simulated(draws: int, workers: int) -> Row:
     cells = [(name, size, draws) for size in sorted(SIZES, reverse=True) for name in POPULATIONS]
     with ProcessPoolExecutor(workers) as pool:
         parts = list(tqdm(pool.map(cell, *zip(*cells, strict=True)), total=len(cells)))
-        more = [(kind, size, draws // 4) for kind in WEIGHTS for size in WEIGHTED_SIZES]
+        more = [(kind, size, draws) for kind in WEIGHTS for size in WEIGHTED_SIZES]
         weighted_rows = list(tqdm(pool.map(weighted, *zip(*more, strict=True)), total=len(more)))
         pairs = [(effect, size, draws // 10) for effect in EFFECTS for size in SIZES]
         dependent_rows = list(

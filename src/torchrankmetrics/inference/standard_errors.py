@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from scipy.stats import chi2, norm, t as student
+from scipy.stats import chi2, t as student
 
 from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import (
@@ -262,8 +262,9 @@ def share_effective_tasks(units: Units, of_influences: float) -> float:
 def share_interval(units: Units, level: float) -> tuple[float, float]:
     """Wilson's interval of a share; with at most 3 hits or misses that end is Poisson's, if it is wider.
 
-    The sample size is p (1 - p) over the squared error; of weighted tasks at most the effective
-    number, and the quantile is Student's with the degrees of freedom of the weights.
+    The sample size is p (1 - p) over the squared error, of single tasks at most their effective
+    number. The quantile is Student's with the degrees of freedom of the weights (n - 1 for equal
+    ones) or of the clusters: with the normal one 10 tasks are covered by 91.9% for p = 0.31.
     """
     # Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1
     p = min(max(float(units.mean[0]), 0.0), 1.0)
@@ -272,15 +273,15 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
     if is_certain and abs(p - round(p)) < 1e-9:  # a sum of weights may miss 1
         p = float(round(p))
     square = float((units.count * influence**2).sum())
-    quantile = norm.ppf((1 + level) / 2)
-    if units.clustered:  # the jackknife's error, and Student's quantile
+    freedom = max(units.weighted_tasks - 1, 1.0)
+    if units.clustered:  # the jackknife's error
         square *= units.factor
-        quantile = student.ppf((1 + level) / 2, units.freedom)
+        freedom = units.freedom
     # without variance the sample size is the effective number of units
     n = units.effective if is_certain else p * (1 - p) / square
-    if not (units.clustered or units.is_equal):
+    if not units.clustered:
         n = min(n, units.effective)
-        quantile = student.ppf((1 + level) / 2, max(units.weighted_tasks - 1, 1.0))
+    quantile = student.ppf((1 + level) / 2, freedom)
     low, high = wilson(p, n, float(quantile))
     hits, misses = p * n, (1 - p) * n
     if 0 < hits <= _FEW:
