@@ -13,7 +13,7 @@ import pytest
 
 from studies import SIZES, study_of
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots, study
-from torchrankmetrics.inference import equivalence
+from torchrankmetrics.inference import detectable_difference, equivalence
 from torchrankmetrics.plots.canvas import MARKS, pyplot
 
 pytestmark = [
@@ -362,6 +362,16 @@ def test_svg_keeps_text_and_has_ids_of_its_own() -> None:
     assert widths[1] > widths[0]  # nothing is cut off
 
 
+def test_the_smallest_detectable_difference_is_drawn_by_number_of_queries() -> None:
+    values = np.random.default_rng(0).normal(size=40)
+    _, ax = plots.detectable_differences(values, power=0.9)
+    curve, pilot = ax.lines
+    for x, y in zip(curve.get_xdata()[::20], curve.get_ydata()[::20], strict=True):
+        assert y == pytest.approx(detectable_difference(values, int(x), power=0.9))
+    assert pilot.get_xdata() == [40]
+    assert pilot.get_ydata() == [detectable_difference(values, power=0.9)]
+
+
 def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
     named = {"ComplEx": models["a"], "RotatE": models["b"], "TransE": models["a"]}
     pair = {"ComplEx": models["a"], "TransE": models["b"]}
@@ -376,6 +386,7 @@ def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
         "forest of pairs": plots.forest(compare(named, ["mrr", "hits@3"])),
         "groups": plots.groups(models["a"].breakdown(names), "mrr"),
         "differences": plots.group_differences(models["a"], models["b"], names=names),
+        "sizes": plots.detectable_differences([0.1, -0.3, 0.5, 0.0, 0.2], "difference of MRR"),
     }
 
 

@@ -52,7 +52,7 @@ def detectable_differences(
         fontsize=draw.SMALL,
     )
     ax.set_xlabel("number of queries")
-    test = f"detected with {100 * power:g}% at {100 * (1 - confidence_level):.3g}%"
+    test = f"{100 * power:g}% power, test at {100 * (1 - confidence_level):.3g}%"
     ax.set_ylabel(f"smallest {label}\n({test})")
     ax.grid(visible=True, which="both", color="0.92", linewidth=0.5)
     ax.set_axisbelow(True)
