@@ -50,6 +50,7 @@ from torchrankmetrics import (
     evaluate,
 )
 from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.inference.clusters import Clusters
 from torchrankmetrics.inference.flips import SignFlipTest
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.standard_errors import (
@@ -356,7 +357,7 @@ def check(
                 RankSample(rank, rank, np.full_like(rank, NUM_CANDIDATES)),
             )
             # a key of its own for every task keeps equal ranks apart, as here
-            keys = None if key in MEANS else np.arange(len(rank))
+            clusters = Clusters(np.arange(len(rank)), np.ones_like(rank))
             values, ones = definition.unit_values(sample, "realistic"), np.ones(len(rank))
             if key in MEANS:
                 units = units_of(values, ones, ones.astype(np.int64))
@@ -366,7 +367,7 @@ def check(
                 told = row.effective_tasks < LEAST_EFFECTIVE_TASKS
             else:
                 row = estimate(
-                    definition, sample, "realistic", LEVEL, "bootstrap", keys, RESAMPLES, 0
+                    definition, sample, "realistic", LEVEL, "bootstrap", clusters, RESAMPLES, 0
                 )
                 told = row.effective_tasks < LEAST_EFFECTIVE_TASKS
         if told != warned[i] or not np.allclose((row.low, row.high), (low[i], high[i]), rtol=1e-6):
