@@ -276,4 +276,4 @@ def test_the_better_model_is_named_in_words(metric, expected):
         noise = compare(Ranks(rank, None, 100), Ranks(rng.permutation(rank), None, 100), metric)
         assert noise.direction.startswith("not significantly different; ")
         assert noise.better is None
-        assert evaluate(a, metrics=[metric])[found.metric] == pytest.approx(found.a)
+        assert evaluate(a, metrics=[metric])[found.metric] == pytest.approx(found.value_a)
