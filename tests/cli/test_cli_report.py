@@ -107,6 +107,7 @@ def test_compare_gives_the_numbers_of_the_library(cli_folder, capsys):
             one.high,
             one.p_value,
             one.p_adjusted,
+            one.better,
             one.test,
         )
         assert tuple(row.values()) == values

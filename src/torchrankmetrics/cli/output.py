@@ -30,7 +30,8 @@ def arg(text: str, **settings: Any) -> Any:
 
 Level = Annotated[float, opt("Confidence level of intervals and tests.")]
 Cluster = Annotated[
-    Literal["group", "sample_id"] | None, opt("Sampling unit: group, or sample_id (both sides).")
+    Literal["auto", "sample_id", "query", "group", "none"],
+    opt("Dependent tasks; auto: both sides of a triple, else the tasks of a query."),
 ]
 
 _SUFFIXES = dict(

@@ -59,6 +59,7 @@ class SequentialResult:
         table (RankTable): the ranks; a sample, and marked as one, unless all tasks are ranked.
         baseline (RankTable): the ranks of the other model, including new ones; None: the hypothesis
             is about one model.
+        higher_is_better (bool): direction of the metric; None without one.
     """
 
     metric: str
@@ -76,6 +77,7 @@ class SequentialResult:
     total_queries: int
     table: RankTable
     baseline: RankTable | None
+    higher_is_better: bool | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -97,7 +99,10 @@ class SequentialResult:
 
     def __str__(self) -> str:
         sign = "+" if self.baseline is not None else ""
-        known = f"difference of {self.metric}" if sign else self.metric
+        known = self.metric
+        if sign:
+            ends = {True: " (higher is better)", False: " (lower is better)", None: ""}
+            known = f"difference of {self.metric}{ends[self.higher_is_better]}"
         known += " unknown" if math.isnan(self.estimate) else f" {self.estimate:{sign}.4f}"
         words = "better" if self.answer else "not better"
         if not self.is_decided:
@@ -317,7 +322,8 @@ class SequentialTest:
         about = hypothesis.alpha, hypothesis.threshold, hypothesis.half_width
         sizes = int(self.order.border[number]), len(self.ranked.there), number, len(self.order)
         found = hypothesis.measure.key, answer, self._is_decided, estimate, low, high
-        return SequentialResult(*found, *about, *sizes, table, baseline)
+        direction = hypothesis.measure.higher_is_better
+        return SequentialResult(*found, *about, *sizes, table, baseline, direction)
 
 
 class SequentialEvaluation:
