@@ -197,14 +197,17 @@ class OutcomeError(Exception):
 
     def __init__(self, status: Status, **fields: Any) -> None:
         super().__init__(status)
-        self.status, self.fields = status, fields
+        self.status = status
+        self.fields = fields
 
 
 class Battery:
     """One audit: an evaluator, what it returns, the tie rules that its results follow, and the findings so far."""
 
     def __init__(self, evaluator: Evaluator, ties: RankType | None, max_candidates: int) -> None:
-        self.evaluator, self.required, self.max_candidates = evaluator, ties, max_candidates
+        self.evaluator = evaluator
+        self.required = ties
+        self.max_candidates = max_candidates
         # compared keys of its dict; None if it returns ranks
         self.metrics: dict[str, MetricName] | None = None
         self.unknown: list[str] = []  # keys of its dict that name no metric
@@ -323,7 +326,8 @@ class Battery:
 
     def _faults(self, case: Case, result: Results) -> list[Fault | None]:
         """The first wrong number by each of the rules, without rules by any order of ties; None: all right."""
-        ranks, any_rule = case.ranks, case.has_nan_target or not self.rules
+        ranks = case.ranks
+        any_rule = case.has_nan_target or not self.rules
         if not any_rule:
             return [
                 self._fault(case, result, right, right)
@@ -334,7 +338,8 @@ class Battery:
 
     def _fault(self, case: Case, result: Results, bests: Results, worsts: Results) -> Fault | None:
         for key, best in bests.items():
-            worst, got = worsts[key], result[key]
+            worst = worsts[key]
+            got = result[key]
             higher = self.metrics is not None and self.metrics[key].measure().higher_is_better
             if higher is None and bests is not worsts:
                 continue  # the metric neither falls nor rises with every rank
@@ -361,7 +366,8 @@ class Battery:
         fewest = int(ranks.num_candidates.min())
 
         def is_compared(name: MetricName) -> bool:
-            is_base, f = name.view in (None, "base"), getattr(name.definition.of_tasks, "f", None)
+            is_base = name.view in (None, "base")
+            f = getattr(name.definition.of_tasks, "f", None)
             is_certain = isinstance(f, AtMost) and f.k >= fewest
             if self.check == "k_above_candidates":
                 return is_base and is_certain
@@ -384,7 +390,8 @@ class Battery:
 
     def _compare(self, name: str) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
-        self.check, found = name, dict[Status, tuple[OutcomeError, Case | str]]()
+        self.check = name
+        found = dict[Status, tuple[OutcomeError, Case | str]]()
         more = [largest()] if name == "float_counters" and self.max_candidates >= LARGEST else []
         for case in [*CASES[name], *more]:
             try:
@@ -401,7 +408,9 @@ class Battery:
 
     def _check(self, case: Case) -> None:
         """Compare one case; raise OutcomeError unless it is right."""
-        name, width, few = self.check, case.scores.shape[1], self.check == "k_above_candidates"
+        name = self.check
+        width = case.scores.shape[1]
+        few = self.check == "k_above_candidates"
         if (
             case.exclude is not None
             and name != "filter"
@@ -460,7 +469,8 @@ class Battery:
         if self.metrics is None:
             self._put("values", OutcomeError("skipped", message="it returns ranks"))
             return True
-        metrics, found = self.metrics, dict[str, Finding]()
+        metrics = self.metrics
+        found = dict[str, Finding]()
         for key, name in metrics.items():
             self.metrics = {key: name}
             self._compare("values")
@@ -487,7 +497,8 @@ class Battery:
         if found.status == "passed":
             self.found["ties"] = replace(found, message=" or ".join(self.rules))
             if self.required is not None and self.required not in self.rules:
-                rules, self.rules = self.rules, [self.required]
+                rules = self.rules
+                self.rules = [self.required]
                 self._compare("ties")
                 self.rules = rules
         elif found.is_failure:

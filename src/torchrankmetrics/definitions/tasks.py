@@ -266,10 +266,8 @@ class RankDefinition(MetricDefinition):
     def log_p_value(self, sample: RankSample) -> tuple[float, float]:
         from torchrankmetrics.null.p_values import p_value_bracket
 
-        value, mean = (
-            self.value(sample, "pessimistic"),
-            float(self._aggregate(sample, "pessimistic")[0]),
-        )
+        value = self.value(sample, "pessimistic")
+        mean = float(self._aggregate(sample, "pessimistic")[0])
         low, high = p_value_bracket(self, value, sample.candidate_counts, mean=mean)
         return high, math.exp(high) - math.exp(low) if high - low > _RESOLVED else 0.0
 
@@ -317,7 +315,8 @@ class RankDefinition(MetricDefinition):
     @property
     def limits(self) -> Bounds:  # type: ignore[override]
         """Bounds of the base value, of user-defined functions only the best one."""
-        f, g = known(self.f), known(self.g)
+        f = known(self.f)
+        g = known(self.g)
         limit = math.nan  # of the value as ranks grow
         if f.has_limit and g.has_limit:
             limit = float(g(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu"))))

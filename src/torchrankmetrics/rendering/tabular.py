@@ -199,7 +199,8 @@ class Rendered(ABC):
     def _styled(self, **style: Unpack[Style]) -> "tuple[Tabular, list[Printed]]":
         """The table with marks of significance, and its columns with the names of papers."""
         rest: dict[str, Any] = {**style, "labels": style.get("labels") or {}}
-        baseline, stars = rest.pop("baseline", None), rest.pop("stars", False)
+        baseline = rest.pop("baseline", None)
+        stars = rest.pop("stars", False)
         one = (
             self.marked(baseline, stars, rest["labels"].get(baseline))
             if baseline is not None or stars
@@ -325,7 +326,8 @@ class Rendered(ABC):
 
         # with other ends csv quotes no "\r"
         one_line: Any = SimpleNamespace(write=lambda line: line[:-2] + "\n")
-        writer, columns = csv.writer(one_line), self.records().programs()
+        writer = csv.writer(one_line)
+        columns = self.records().programs()
         content = "".join(
             writer.writerow(map(cell, row))
             for row in [columns, *zip(*columns.values(), strict=True)]
@@ -357,7 +359,8 @@ class Tabular(Rendered):
 
     def programs(self) -> dict[str, list[Plain]]:
         """Columns of machine formats by name; after p-values a column of their logarithms."""
-        found, logarithms = dict[str, list[Any]](), dict[str, list[Any]]()
+        found = dict[str, list[Any]]()
+        logarithms = dict[str, list[Any]]()
         for i, column in enumerate(self.columns):
             if column.audience != "people":
                 cells = found[column.name] = [getattr(row[i], "value", row[i]) for row in self.rows]
@@ -380,15 +383,15 @@ class Tabular(Rendered):
         for i, column in enumerate(self.columns):
             if column.audience == "programs":
                 continue
-            title, paper = (
-                column.name if column.heading is None else column.heading,
-                paper_name(column.metric),
-            )
+            title = column.name if column.heading is None else column.heading
+            paper = paper_name(column.metric)
             if labels is not None and title in (column.metric, paper):
                 title = names.get(column.metric, paper)
-            cells, is_number = [], False
+            cells = []
+            is_number = False
             for row in self.rows:
-                raw, of = row[i], str(row[metric]) if column.metric == ROW else column.metric
+                raw = row[i]
+                of = str(row[metric]) if column.metric == ROW else column.metric
                 cell = raw if isinstance(raw, Styled) else Styled(raw)
                 text = _text(cell, column.digits, digits if of else None, percent and _is_share(of))
                 if labels is not None and column.key:
@@ -402,7 +405,8 @@ class Tabular(Rendered):
 
 def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str:
     """A cell as text; ``chosen`` decimals replace those of the column and of the cell."""
-    value, ends = cell.value, [] if math.isnan(cell.low) else [cell.low, cell.high]
+    value = cell.value
+    ends = [] if math.isnan(cell.low) else [cell.low, cell.high]
     if isinstance(value, PValue):
         return probability_text(value.log10)
     if value is None or value != value:

@@ -51,7 +51,8 @@ class Drawn:
     @property
     def certain(self) -> tuple[float, float]:
         """Bounds of the mean for any values of the units not drawn, widened by rounding errors."""
-        seen, most = float(self.seen[-1]), float(self.seen[-1] + self.left[-1])
+        seen = float(self.seen[-1])
+        most = float(self.seen[-1] + self.left[-1])
         return max(0.0, seen / self.total - _ZERO), min(1.0, most / self.total + _ZERO)
 
     @property
@@ -72,9 +73,13 @@ def log_capital(drawn: Drawn, mean: float, *, above: bool, bar: float = -math.in
     If the bet is wrong, the capital ever reaches 1 / alpha with probability at most alpha (arXiv
     2010.09686, and 2305.06884 for draws in proportion to a size). It is monotone in ``mean``.
     """
-    values, seen, left = drawn.values, drawn.seen[:-1], drawn.left[:-1]
+    values = drawn.values
+    seen = drawn.seen[:-1]
+    left = drawn.left[:-1]
     if not above:  # the complement
-        values, seen, mean = 1 - values, drawn.total - drawn.left[:-1] - seen, 1 - mean
+        values = 1 - values
+        seen = drawn.total - drawn.left[:-1] - seen
+        mean = 1 - mean
     expected = (drawn.total * mean - seen) / left  # of the next value, if the mean is that
     gain = values / np.maximum(expected, _ZERO) - 1
     logs = np.log1p(FRACTIONS[:, None] * gain).cumsum(axis=1)
@@ -99,7 +104,8 @@ def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
 
 def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
     """Return the means that no bet has refuted at any draw so far: an anytime-valid interval of level 1 - alpha."""
-    (low, high), bar = drawn.certain, math.log(2 / alpha)
+    (low, high) = drawn.certain
+    bar = math.log(2 / alpha)
 
     def refuted(above: bool, mean: float) -> bool:
         return bool((log_capital(drawn, mean, above=above, bar=bar) >= bar).any())
@@ -124,10 +130,8 @@ class Hypothesis:
         num_candidates: Any,
     ) -> None:
         self.alpha = float(check_confidence_level(alpha, "alpha", 0.05))
-        self.threshold, self.half_width = (
-            _finite("threshold", threshold),
-            _finite("half_width", half_width),
-        )
+        self.threshold = _finite("threshold", threshold)
+        self.half_width = _finite("half_width", half_width)
         if threshold is not None and half_width is not None:
             raise ValueError("threshold and half_width must not both be given")
         if self.half_width is not None and self.half_width <= 0:
@@ -145,13 +149,12 @@ class Hypothesis:
                 f"one side: use {definition.name!r}, with tasks of that side only; in every view "
                 "the same model is better"
             )
-        self._definition, self._limits = (
-            definition,
-            _limits(definition, num_candidates, measure.key),
-        )
+        self._definition = definition
+        self._limits = _limits(definition, num_candidates, measure.key)
         low, high = self._limits
         low, high = (low - high, high - low) if paired else (low, high)
-        self.low, self.width = low, high - low
+        self.low = low
+        self.width = high - low
         if self.threshold is not None and not low <= self.threshold <= high:
             what = f"{'differences' if paired else 'values'} of {measure.key!r}"
             raise ValueError(
@@ -166,7 +169,9 @@ class Hypothesis:
 
     def values(self, rows: Rows) -> FloatArray:
         """Values f (m,) of the tasks of rows (m, 10); ValueError for weights, and for undefined or unbounded values."""
-        columns, (low, high), least = Columns(rows), self._limits, self._definition.min_candidates
+        columns = Columns(rows)
+        (low, high) = self._limits
+        least = self._definition.min_candidates
         if (weights(rows) != 1).any():
             raise ValueError(
                 "tasks must have no weights: the tested mean weighs all tasks the same"
@@ -219,7 +224,8 @@ def _limits(
     definition: RankDefinition, num_candidates: int | None, key: str
 ) -> tuple[float, float]:
     """Lowest and highest f of a metric on all ranks among so many candidates; None: any number of candidates."""
-    f, N = known(definition.f), num_candidates
+    f = known(definition.f)
+    N = num_candidates
     if N is not None:
         N = check_int("num_candidates", N, 1, 1 << 62)
     if f.is_share or (f.uses_candidates and f.smooth):
@@ -238,7 +244,8 @@ def _limits(
             f"{key!r} is not bounded: {_USE_BOUNDED}; or pass num_candidates, the largest number "
             "of candidates of any task"
         )
-    low, high = float(ends.min()), float(ends.max())
+    low = float(ends.min())
+    high = float(ends.max())
     if low == high:
         raise ValueError(
             f"{key!r} has the value {low:g} for every rank, so that nothing can be tested"

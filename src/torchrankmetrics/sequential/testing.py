@@ -167,7 +167,8 @@ class Ranked:
 
     def index(self, rows: Rows, name: str) -> IntArray:
         """Indices (m,) of the tasks of rows (m, 10)."""
-        ids, side = Columns(rows).sample_id, Columns(rows).side
+        ids = Columns(rows).sample_id
+        side = Columns(rows).side
         number = len(self.there) // max(len(self.sides), 1)
         if (wrong := ids[(ids < 0) | (ids >= number)]).size:
             got = "none" if wrong[0] == ABSENT else wrong[0]
@@ -188,7 +189,8 @@ class Ranked:
 
     def put(self, index: IntArray, rows: Rows) -> None:
         """Store rows (m, 10) of tasks (m,)."""
-        self.rows[index], self.there[index] = without_flag(rows, fault.PARTIAL), True
+        self.rows[index] = without_flag(rows, fault.PARTIAL)
+        self.there[index] = True
 
     def table(self) -> RankTable:
         """Ranks in the order of the indices, marked as a sample unless they are all."""
@@ -216,14 +218,16 @@ class SequentialTest:
         extends: bool = False,  # whether the other model ranks the queries that ``baseline`` lacks
     ) -> None:
         self.order = QueryOrder(query, check_int("seed", seed, 0))
-        self.ranked, self.baseline = Ranked(len(query), sides), None
+        self.ranked = Ranked(len(query), sides)
+        self.baseline = None
         if baseline is not None or extends:
             self.baseline = Ranked(len(query), sides, baseline)
             num_candidates = (
                 self.baseline.most_candidates if num_candidates is None else num_candidates
             )
         self.hypothesis = Hypothesis(*about, self.baseline is not None, num_candidates)
-        self._communicator, self._extends = Communicator(process_group), extends
+        self._communicator = Communicator(process_group)
+        self._extends = extends
         self._drawn = self._draw(np.empty(0))
         self._is_decided = False
 
@@ -246,7 +250,8 @@ class SequentialTest:
 
     def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
         """Yield indices of drawn queries that this process ranks next: at least one, even if it was ranked before."""
-        first, group = self.num_queries, self._communicator
+        first = self.num_queries
+        group = self._communicator
         while first < len(self.order):  # a loader may request batches ahead of the updates
             if self.is_over and not (complete and self.hypothesis.answer(self._drawn)):
                 break
@@ -275,7 +280,8 @@ class SequentialTest:
         end = int(np.searchsorted(self.order.border, ranked, side="right")) - 1
         if end == begin:
             return
-        tasks, border = self.order.of(begin, end), self.order.border[begin : end + 1]
+        tasks = self.order.of(begin, end)
+        border = self.order.border[begin : end + 1]
         values = self.hypothesis.values(self.ranked.rows[tasks])
         if self.baseline is not None:
             values = values - self.hypothesis.values(self.baseline.rows[tasks])
@@ -297,11 +303,11 @@ class SequentialTest:
     @property
     def decision(self) -> SequentialResult:
         """The result so far."""
-        hypothesis, drawn, number = self.hypothesis, self._drawn, self.num_queries
-        table, baseline = (
-            self.ranked.table(),
-            None if self.baseline is None else self.baseline.table(),
-        )
+        hypothesis = self.hypothesis
+        drawn = self._drawn
+        number = self.num_queries
+        table = self.ranked.table()
+        baseline = None if self.baseline is None else self.baseline.table()
         if number == len(self.order):  # to the last bit the value of ``evaluate``
             values = [
                 hypothesis.measure.base(Analysis([one.rows]))

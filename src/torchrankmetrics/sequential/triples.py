@@ -113,10 +113,8 @@ def rank_sequentially(
         others = sides_of(pair, tasks, known, options, single, num_entities)
         if [side.name for side in others] != [side.name for side in sides]:
             raise ValueError("score_baseline must rank the same sides as the model")
-    first, codes = (
-        [0, *accumulate(len(side.queries) for side in sides)],
-        [SIDE_CODES[side.name] for side in sides],
-    )
+    first = [0, *accumulate(len(side.queries) for side in sides)]
+    codes = [SIDE_CODES[side.name] for side in sides]
     most = known.num_entities if num_entities is None and known is not None else num_entities
     query = (
         torch.cat([side.row + start for side, start in zip(sides, first, strict=False)])
