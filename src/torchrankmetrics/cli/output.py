@@ -43,7 +43,8 @@ def _checked(
     context: click.Context, parameter: click.Parameter, output: Path | None
 ) -> Path | None:
     """Set the format by the suffix of the output before anything is computed; "-" is the standard output."""
-    suffix, form = "" if output is None else output.suffix.lower(), context.params["form"]
+    suffix = "" if output is None else output.suffix.lower()
+    form = context.params["form"]
     if suffix in (".npz", ".parquet"):
         raise ValueError(
             f"--output must not end in {suffix}, the suffix of files of ranks; got {output}"

@@ -124,13 +124,18 @@ def report(
     requested = [*measures.values(), *(measure for measure, _ in limits)]
     models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
     paths = [part for _, parts in models for part in parts]
-    listed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
-    cells, rows = dict[str, Sequence[Cell]](), list[Sequence[Cell]]()
-    notes, failed, tasks = list[str](), list[str](), 0
+    listed = _displayed(paths)
+    several = len(paths) > 1 or models[0] != (paths[0], paths)
+    cells = dict[str, Sequence[Cell]]()
+    rows = list[Sequence[Cell]]()
+    notes = list[str]()
+    failed = list[str]()
+    tasks = 0
     for path, name in zip(paths, listed, strict=True):
         table = load(path)
         check_complete(table, path)
-        analysis, chosen = Analysis([table.rows]), measures
+        analysis = Analysis([table.rows])
+        chosen = measures
         for missing in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
             there = " and ".join(analysis.sides) or "no"
             raise ValueError(
@@ -309,11 +314,13 @@ def compare(
         several = trm.compare(
             dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests
         )
-        table, found = several.tabular(), several.rows
+        table = several.tabular()
+        found = several.rows
     else:
         if margin is None:
             pair = trm.compare(models[0], models[1], measures, **tests)
-            table, found = pair.tabular(), pair.rows
+            table = pair.tabular()
+            found = pair.rows
         else:
             found = [
                 equivalence(models[0], models[1], measure, margin=margin, **tests)
@@ -375,7 +382,8 @@ def study(
     """
     from torchrankmetrics.study import RankStudy
 
-    names, runs = split_list(metrics, "--metric"), RankStudy.open(pattern)
+    names = split_list(metrics, "--metric")
+    runs = RankStudy.open(pattern)
     tests: dict[str, Any] = {
         "view": view,
         "confidence_level": confidence_level,

@@ -119,7 +119,8 @@ def apply_transform(
     f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
 ) -> FloatArray:
     """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads."""
-    f, columns = known(f), [x]
+    f = known(f)
+    columns = [x]
     if f.is_identity:
         return x
     if f.uses_candidates:
@@ -131,7 +132,8 @@ def apply_transform(
     result = np.empty(len(x))
     for begin in range(0, len(x), _BLOCK):
         blocks = [torch.from_numpy(column[begin : begin + _BLOCK]) for column in columns]
-        value, size = f(*blocks), blocks[0].shape
+        value = f(*blocks)
+        size = blocks[0].shape
         if value.shape != size:
             raise ValueError(
                 f"{name} must keep the shape of its input, {tuple(size)}; got {tuple(value.shape)}"
@@ -202,7 +204,10 @@ def range_moments(
     values: FloatArray, start: IntArray, stop: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of many values[start:stop]: Chan et al. 1983 (doi:10.1080/00031305.1983.10483115)."""
-    start, stop, size, squares = start.copy(), stop.copy(), 1, np.zeros_like(values)
+    start = start.copy()
+    stop = stop.copy()
+    size = 1
+    squares = np.zeros_like(values)
     count, total, mean, square = np.zeros((4, len(start)))
 
     def add(ranges: IntArray, node: IntArray) -> None:
@@ -226,7 +231,10 @@ def range_moments(
             + squares[1 : 2 * len(first) : 2]
             + (first - second) ** 2 / (2 * size)
         )
-        values, size, start, stop = first + second, 2 * size, start // 2, stop // 2
+        values = first + second
+        size = 2 * size
+        start = start // 2
+        stop = stop // 2
     return total / count, square / count
 
 
@@ -321,7 +329,8 @@ class AtMost(KnownTransform):
         return np.arange(self.k, self.k + 1 if self.k < num_ranks else self.k)
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        hit, x = np.minimum(self.k, N), N.astype(np.float64)
+        hit = np.minimum(self.k, N)
+        x = N.astype(np.float64)
         return hit / x, (hit / x) * ((N - hit) / x)
 
     def block_means(
