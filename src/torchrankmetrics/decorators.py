@@ -30,7 +30,12 @@ _NOTES |= dict.fromkeys(
     " datasets.candidate_counts(dataset, split, side) returns those of one split or side",
 )
 _HINTS = {
-    "k ks top_k": "a cut is part of a name: metrics=['hits@10', 'ndcg@10']",
+    "k ks": "a cut is part of a name: metrics=['hits@10', 'ndcg@10']",
+    "top_k": (
+        "a cut is part of a name: metrics=['hits@10', 'ndcg@10']; the best candidates of each query "
+        "are returned by rank_triples, rank_facts, rank_complex_queries, rank_alignment and "
+        "rank_embeddings with top_k="
+    ),
     "higher_is_better distance distances": "of scores higher is better: pass the negative of distances",
     "y_pred_pos y_pred_neg": "pass Ranks.from_negatives(dict of y_pred_pos and y_pred_neg)",
     "num_candidates": "ranks go in with their number of candidates: Ranks(ranks, None, num_candidates)",
@@ -38,6 +43,9 @@ _HINTS = {
 _TOO_MANY = {
     "compare": "pass more than two models as a dict: compare({'a': ..., 'b': ..., 'c': ...}, metric)"
 }
+
+
+_REASON = "ranks are computed eagerly: leave metrics out of programs that are exported"
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
@@ -61,6 +69,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     called._torchdynamo_disable = True  # type: ignore[attr-defined]
+    called._torchdynamo_disable_msg = _REASON  # type: ignore[attr-defined]  # of torch.export
     # Dynamo compiles a code object for at most 8 sets of arguments: each function has its own
     called.__code__ = called.__code__.replace()  # type: ignore[attr-defined]
     return called

@@ -1,7 +1,6 @@
-"""Brute force for ranking/ by plain loops: scores are rational numbers; those that are not finite follow IEEE 754."""
+"""Brute force for ranking/ by plain loops, in Python's float64."""
 
 import math
-from fractions import Fraction
 
 
 def rank(row, column, excluded=()):
@@ -64,68 +63,36 @@ def split(triple, side):
 
 
 def score(query, candidate, bias, similarity):
-    """A Fraction in the order of the scores of a query, or NaN, inf, -inf."""
-    if similarity == "cosine":
-        product = total([times(q, e) for q, e in zip(query, candidate, strict=True)])
-        square = total([times(e, e) for e in candidate])
-        # x / 0 and inf / inf; finite / inf is not reached
-        if square == 0 or isinstance(square, float):
-            return math.nan
-        return product if isinstance(product, float) else product * abs(product) / square
+    """Score of a pair as the documentation defines it, in Python's float64, to be compared (cosine: s |s| / e.e)."""
+    pairs = [*zip(query, candidate, strict=True)]
     if similarity == "l2":
-        parts = [minus(q, e) for q, e in zip(query, candidate, strict=True)]
-        distance = total([times(x, x) for x in parts])
-        return total([-distance, number(bias)])
-    return total([*(times(q, e) for q, e in zip(query, candidate, strict=True)), number(bias)])
+        return bias - added_by_halves([(q - e) * (q - e) for q, e in pairs])
+    if similarity == "l1":
+        return bias - added_by_halves([abs(q - e) for q, e in pairs])
+    product = added_by_halves([q * e for q, e in pairs])
+    if similarity == "dot":
+        return product + bias
+    return quotient(product * abs(product), added_by_halves([e * e for e in candidate]))
 
 
-def number(x):
-    return Fraction(x) if math.isfinite(x) else x
+def added_by_halves(terms):
+    """Add the second half onto the first until one number is left."""
+    while len(terms) > 1:
+        half = (len(terms) + 1) // 2
+        upper = terms[half:]
+        terms = [x + y for x, y in zip(terms, upper, strict=False)] + terms[len(upper) : half]
+    return terms[0] if terms else 0.0
 
 
-def times(a, b):
-    a, b = (x if isinstance(x, Fraction) else number(x) for x in (a, b))
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
-        return a * b
-    return sign(a) * sign(b)  # inf 0 and NaN are NaN
+def quotient(a, b):
+    """IEEE division by a number that is not negative, which Python raises an error for if it is 0."""
+    if b != 0:
+        return a / b
+    return math.nan if a == 0 or a != a else math.copysign(math.inf, a)
 
 
-def sign(x):
-    return (
-        math.nan
-        if x != x
-        else math.copysign(math.inf, x)
-        if isinstance(x, float)
-        else float((x > 0) - (x < 0))
-    )
-
-
-def minus(a, b):
-    a, b = number(a), number(b)
-    return (
-        a - b
-        if isinstance(a, Fraction) and isinstance(b, Fraction)
-        else float(sign(a)) - float(sign(b))
-    )
-
-
-def total(parts):
-    if all(isinstance(part, Fraction) for part in parts):
-        return sum(parts, Fraction(0))
-    return sum(part for part in parts if isinstance(part, float))
-
-
-def in_order(row):
-    """Floats in the order of the scores of a row: fractions may be too large for one."""
-    fractions = sorted({x for x in row if isinstance(x, Fraction)})
-    place = {x: float(i) for i, x in enumerate(fractions)}
-    return [place[x] if isinstance(x, Fraction) else x for x in row]
-
-
-def exact_matrix(queries, candidates, bias, similarity):
-    """Rows of floats in the order of the scores, of tensors."""
+def score_matrix(queries, candidates, bias, similarity):
+    """Scores of all pairs of tensors, as lists."""
     bias = [0.0] * len(candidates) if bias is None else bias.double().tolist()
     biased = [*zip(candidates.double().tolist(), bias, strict=True)]
-    return [
-        in_order([score(q, e, b, similarity) for e, b in biased]) for q in queries.double().tolist()
-    ]
+    return [[score(q, e, b, similarity) for e, b in biased] for q in queries.double().tolist()]

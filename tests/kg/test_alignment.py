@@ -83,8 +83,8 @@ def test_batches_and_ways_of_counting_change_nothing(candidates, monkeypatch):
     left, right = embeddings()
     options = {"candidates": candidates, "known": KNOWN}
     whole = rank_alignment(SEVERAL, left, right, **options).rows
-    monkeypatch.setattr("torchrankmetrics.kg.alignment._QUERIES", 2)
-    monkeypatch.setattr("torchrankmetrics.kg.loop.FIRST", 1)
+    monkeypatch.setattr("torchrankmetrics.kg.loop._QUERIES_EMBEDDED", 2)
+    monkeypatch.setattr("torchrankmetrics.kg.batch_size.FIRST", 1)
     for arguments in ((left, right), (left @ right.T,)):
         for backend in ("torch", "auto"):
             assert torch.equal(

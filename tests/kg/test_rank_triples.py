@@ -9,7 +9,7 @@ import reference_ranks as reference
 from fuzzing import cases
 from random_graphs import Model, integers
 from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_triples
-from torchrankmetrics.kg import loop
+from torchrankmetrics.kg import batch_size as batching, scorers
 
 E, R = 7, 2
 TRIPLES = st.lists(
@@ -89,17 +89,17 @@ def test_out_of_memory_halves_the_batch():
 
 
 def test_the_batch_follows_from_the_memory(monkeypatch):
-    assert loop._fitting(1 << 12, 4, torch.device("cpu")) == 1 << 10
-    assert loop._fitting(1 << 30, 4, torch.device("cpu")) == 1
+    assert batching.fitting_queries(1 << 12, 4, torch.device("cpu")) == 1 << 10
+    assert batching.fitting_queries(1 << 30, 4, torch.device("cpu")) == 1
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * 4 * 1000 * 5, 0))
-    assert loop._fitting(1000, 4, torch.device("cuda")) == 5
+    assert batching.fitting_queries(1000, 4, torch.device("cuda")) == 5
 
 
 @pytest.mark.parametrize(("form", "at_once"), [("(m,)", 1), ("(m, 1)", 10), ("array", 1 << 17)])
 def test_scores_of_single_triples_are_those_of_all_candidates(monkeypatch, form, at_once):
     model, known, seen = made_up(), KnownTriples(TEST, num_entities=E), []
     both = lambda h, r: model.scores[0, h, r], lambda r, t: model.scores[0, :, r, t].T
-    monkeypatch.setattr(loop, "_TRIPLES", at_once)
+    monkeypatch.setattr(scorers, "_TRIPLES", at_once)
 
     def score_hrt(triples):
         seen.append(len(triples))
@@ -182,7 +182,7 @@ def sizes_of_batches(monkeypatch, cost, **options):
         now[0] += cost(len(heads))
         return torch.zeros(len(heads), QUERIES)
 
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(batching.time, "perf_counter", lambda: now[0])
     triples = torch.arange(QUERIES), torch.zeros(QUERIES).long(), torch.arange(QUERIES)
     table = rank_triples(score, None, triples, None, progress=False, **options)
     assert table.ranks.pessimistic.tolist() == [QUERIES] * QUERIES
@@ -206,9 +206,28 @@ def test_the_size_follows_the_time_per_query(monkeypatch, cost, expected):
     assert sizes_of_batches(monkeypatch, cost) == expected
 
 
+@pytest.mark.parametrize("source", ["known", "given to known", "targets"])
+def test_the_first_call_scores_no_more_than_the_bound(source):
+    number, sizes = 2_000_000, []
+
+    def score(heads, relations):
+        sizes.append(len(heads))
+        return torch.zeros(1, 1).expand(len(heads), number)
+
+    last = torch.tensor([[0, 0, number - 1]])
+    test = torch.tensor([[head, 0, 1] for head in range(20)])
+    if source == "targets":
+        known, test = None, torch.cat([test, last])
+    else:
+        more = {"num_entities": number} if source == "given to known" else {}
+        known = KnownTriples(test, last, **more)
+    rank_triples(score, None, test, known, progress=False)
+    assert sizes[0] * number <= 1 << 22
+
+
 def test_a_bound_and_a_given_size_hold(monkeypatch):
-    monkeypatch.setattr(loop, "_fitting", lambda *args: 40)
+    monkeypatch.setattr(batching, "fitting_queries", lambda *args: 40)
     assert max(sizes_of_batches(monkeypatch, lambda n: 100.0)) == 40
     assert set(sizes_of_batches(monkeypatch, lambda n: 100.0, batch_size=50)) == {50}
-    monkeypatch.setattr(loop, "_fitting", lambda *args: 3)
+    monkeypatch.setattr(batching, "fitting_queries", lambda *args: 3)
     assert sizes_of_batches(monkeypatch, lambda n: 100.0)[:3] == [16, 3, 3]

@@ -153,7 +153,7 @@ MODELS = {
 @pytest.mark.parametrize("candidates", [None, "some"])
 @pytest.mark.parametrize("batch_size", [None, 7])
 @pytest.mark.parametrize("name", MODELS)
-def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
+def test_both_sides_are_those_of_plain_float64_numbers(name, batch_size, candidates):
     options, bias, tails, heads = MODELS[name]
     stored = Candidates(ENTITIES, bias)
     scorers = [EmbeddingScorer(queries, stored, **options) for queries in (tails, heads)]
@@ -169,7 +169,7 @@ def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
 
     def row_of(side, query):
         requested = {"tail": tails, "head": heads}[side](*torch.tensor([query]).T)
-        return reference.exact_matrix(
+        return reference.score_matrix(
             requested, ENTITIES, stored.bias, options.get("similarity", "dot")
         )[0]
 
@@ -183,7 +183,6 @@ def test_functions_facts_and_complex_queries_take_it():
     assert torch.equal(
         rank_triples(translated, None, TRIPLES, KNOWN, progress=False).rows, by_scores.rows
     )
-    assert not translated.is_exact
     facts = torch.cat([TRIPLES, TRIPLES[:, :1] % 4], 1)
     score = EmbeddingScorer(lambda h, r, time: ENTITIES[h] * RELATIONS[r] + time[:, None], ENTITIES)
     known = KnownFacts(facts)
@@ -196,10 +195,39 @@ def test_functions_facts_and_complex_queries_take_it():
     assert torch.equal(table.rows, same.rows)
 
 
-def test_alignments_are_ranked_exactly_or_by_the_product():
+def test_alignments_are_ranked_by_float64_scores():
     left, right = torch.randn(30, 8, generator=GENERATOR), torch.randn(40, 8, generator=GENERATOR)
     left[:, 0] = right[:, 0] = 1e4  # float32 scores are 1e8 and differ by ones
     test = torch.arange(30)[:, None].repeat(1, 2)
-    exact = rank_alignment(test, left.double() @ right.double().T).rows
-    assert torch.equal(rank_alignment(test, left, right).rows, exact)
-    assert not torch.equal(rank_alignment(test, left, right, arithmetic="product").rows, exact)
+    by_scores = rank_alignment(test, left.double() @ right.double().T).rows
+    assert torch.equal(rank_alignment(test, left, right).rows, by_scores)
+
+
+@pytest.mark.parametrize("candidates", [None, [0, 2, 3, 5, 7]])
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "l2", "l1"])
+@pytest.mark.parametrize("k", [1, 3, N + 5])
+def test_best_candidates_are_those_of_the_scores_of_pairs(similarity, k, candidates):
+    entities = ENTITIES.clone()
+    entities[3] = torch.nan
+    entities[5:] = entities[2].clone()  # ties, of which the smallest ids are the best
+    bias = None if similarity == "cosine" else BIAS
+    score = EmbeddingScorer(
+        lambda h, r: ENTITIES[h] * RELATIONS[r], entities, bias=bias, similarity=similarity
+    )
+    triples = TEST if candidates is None else TEST[:0]
+    if candidates is not None:
+        triples = TRIPLES[torch.isin(TRIPLES[:, 2], torch.tensor(candidates))]
+    options = {"top_k": k, "progress": False, "candidates": candidates}
+    table = rank_triples(score, None, triples, KNOWN, **options)
+    by_scores = rank_triples(lambda h, r: score(h, r), None, triples, KNOWN, **options)
+    assert table.answers.to_csv() == by_scores.answers.to_csv()
+    query = table.answers.sides["tail"].queries[0]
+    scores = torch.tensor(
+        reference.score_matrix(
+            ENTITIES[query[:1]] * RELATIONS[query[1:]], entities, bias, similarity
+        ),
+        dtype=torch.float64,
+    )
+    if similarity == "cosine":
+        scores = scores.sign() * scores.abs().sqrt()
+    torch.testing.assert_close(score(*query[:, None]), scores, rtol=0, atol=0, equal_nan=True)

@@ -170,6 +170,23 @@ def test_products_of_views_rank_types_and_sides_skip_undefined_combinations():
     assert "p_median_rank" not in keys(["median_rank"], views=views)
 
 
+@pytest.mark.parametrize(
+    ("option", "synonym", "value"),
+    [
+        ("rank_types", "worst", "pessimistic"),
+        ("rank_types", "Best", "optimistic"),
+        ("rank_types", "avg", "realistic"),
+        ("sides", "left", "head"),
+        ("sides", "right", "tail"),
+        ("views", "z", "z_score"),
+        ("views", "adjusted", "adjusted_index"),
+    ],
+)
+def test_options_accept_the_synonyms_of_names(option, synonym, value):
+    assert keys(["mrr"], **{option: [synonym]}) == keys(["mrr"], **{option: [value]})
+    assert keys(["mrr"], **{option: synonym}) == keys(["mrr"], **{option: value})
+
+
 @pytest.mark.parametrize("option", ["views", "rank_types", "sides"])
 def test_options_are_checked_even_if_no_name_uses_them(option):
     for wrong in ("nonsense", [], ["nonsense"], 3):

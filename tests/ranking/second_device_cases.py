@@ -25,13 +25,15 @@ from test_rank_scores import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
 from torchrankmetrics import (
     MeanReciprocalRank,
     RankCollection,
+    RankMetricWarning,
     Ranks,
     RankTable,
     rank_embeddings,
     rank_scores,
+    rank_triples,
 )
-from torchrankmetrics.kg import KnownAnswers, KnownTriples
-from torchrankmetrics.ranking import RankAccumulator
+from torchrankmetrics.kg import EmbeddingScorer, KnownAnswers, KnownTriples
+from torchrankmetrics.ranking import RankAccumulator, tiles
 from torchrankmetrics.ranking.counting import Excluded
 from torchrankmetrics.ranking.ranks import rank_dense, trusted
 
@@ -97,31 +99,37 @@ def test_scores_and_chunks_rank_by_the_definition_and_nothing_waits(
 @pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
 @pytest.mark.parametrize("kind", EXCLUSIONS)
 @pytest.mark.parametrize("several", [False, True])
-def test_embeddings_rank_as_on_the_cpu_and_nothing_waits(device, similarity, kind, several):
+@pytest.mark.parametrize("has_float64", [True, False])
+def test_embeddings_rank_as_on_the_cpu(device, similarity, kind, several, has_float64, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     B, N = 5, 40
-    queries = torch.randint(-3, 4, (B, 6), generator=generator).float()
-    candidates = torch.randint(-3, 4, (N, 6), generator=generator).float()
+    queries, candidates = (torch.randn(n, 6, generator=generator) for n in (B, N))
+    candidates[20:] = candidates[:20].clone()
     target, exclusions = tasks_and_exclusions(generator, B, N, several)
     options = {"similarity": similarity, "chunk_size": 7}
-    by_product = rank_embeddings(
-        queries, candidates, target, exclude=exclusions[kind], arithmetic="product", **options
-    )
+    expected = rank_embeddings(queries, candidates, target, exclude=exclusions[kind], **options)
     there = [moved(value, device) for value in (queries, candidates, target)]
     exclude = moved(exclusions[kind], device)
     if kind == "known":
-        known, rows = (
-            KnownAnswers(*exclusions["mask"].nonzero().T).to(device),
-            torch.arange(B, device=device),
-        )
-        exclude = known(rows.flip(0))
-    with standin.no_waiting():
-        ranks = rank_embeddings(*there, exclude=exclude, **options)
-    assert flagged_lines(back(ranks)) == flagged_lines(by_product)
-    if similarity != "l1":  # requested, and waiting for the device
-        exact = rank_embeddings(*there, exclude=exclude, arithmetic="exact", **options)
-        expected = rank_embeddings(queries, candidates, target, exclude=exclusions[kind], **options)
-        assert flagged_lines(back(exact)) == flagged_lines(expected)
+        known = KnownAnswers(*exclusions["mask"].nonzero().T).to(device)
+        exclude = known(torch.arange(B, device=device).flip(0))
+    if not has_float64:  # as on MPS
+        monkeypatch.setattr(tiles, "_NO_FLOAT64", {standin.NAME})
+    ranks = rank_embeddings(*there, exclude=exclude, **options)
+    assert flagged_lines(back(ranks)) == flagged_lines(expected)
+
+
+def test_the_best_candidates_are_those_of_the_cpu(device):
+    entities = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    triples = torch.tensor([[0, 0, 1], [3, 0, 2]])
+    found = []
+    for place in ("cpu", device):
+        table = entities.to(place)
+        score = EmbeddingScorer(lambda h, r, table=table: table[h], table, similarity="cosine")
+        ranked = rank_triples(score, None, triples.to(place), None, top_k=3, progress=False)
+        found.append((ranked.rows.tolist(), ranked.answers.to_csv()))
+        assert score(triples[:, 0].to(place), None).device.type == torch.device(place).type
+    assert found[0] == found[1]
 
 
 def batch(seed, place="cpu"):
@@ -189,7 +197,9 @@ def test_an_update_waits_for_nothing(device):
             metric.update(Ranks.from_negatives(sampled[:, 0], sampled), side="tail")
             metric.update(RankTable.from_ranks(rank_scores(scores, target), side="head"))
             of_a_side.update(scores, target, side="head")
-    assert metric.compute()["count"] == 3 * 6 * (4 + 4)
+    # nothing waited, so that only compute can report what the look-ups did not contain
+    with pytest.warns(RankMetricWarning, match=r"not contain the target of \d+ of 144 ranking"):
+        assert metric.compute()["count"] == 3 * 6 * (4 + 4)
 
 
 @pytest.mark.parametrize("make", [collection, MeanReciprocalRank])
@@ -234,6 +244,21 @@ def test_rows_move_with_the_metric_and_stay_with_compute_on_cpu(device):
             lambda put: rank_scores(
                 put(torch.zeros(2, 3)), put([0, 1]), exclude=(put([0]), put([7]))
             ),
+            IndexError,
+        ),
+        (
+            "target",
+            lambda put: rank_embeddings(
+                put(torch.zeros(2, 3)),
+                put(torch.zeros(4, 3)),
+                put([0, 3]),
+                exclude=put([False, False, False, True]),
+            ),
+            ValueError,
+        ),
+        (
+            "target",
+            lambda put: rank_embeddings(*[put(torch.zeros(2, 3))] * 2, put([0, 2])),
             IndexError,
         ),
         ("num_candidates", lambda put: Ranks(put([1]), None, put([2**62])), ValueError),

@@ -141,8 +141,6 @@ BAD = {
         ValueError,
         "cosine it must be None",
     ),
-    "l1": (embed(similarity="l1", arithmetic="exact"), ValueError, 'use "product" for l1'),
-    "arithmetic": (embed(arithmetic="fast"), ValueError, "arithmetic must be one of 'exact'"),
     "backend of embeddings": (embed(backend="fast"), ValueError, "backend must be one of"),
     "process group": (
         embed(process_group="WORLD"),

@@ -16,7 +16,14 @@ import reference_ranks as reference
 from default_device import LibraryOn
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from scripts import forked
-from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings, tuned
+from test_embedding_ranks import (
+    BACKENDS,
+    DTYPES,
+    KINDS_OF_NUMBERS,
+    drawn_sizes,
+    embeddings,
+    tuned,
+)
 from torchrankmetrics import (
     KnownTriples,
     RankCollection,
@@ -27,7 +34,7 @@ from torchrankmetrics import (
     rank_triples,
 )
 from torchrankmetrics.kg import EmbeddingScorer
-from torchrankmetrics.ranking import Candidates, RankAccumulator, embeddings as chunks
+from torchrankmetrics.ranking import Candidates, RankAccumulator
 from worker_pool import WorkerPool
 
 EXPLORE = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
@@ -85,84 +92,38 @@ def fields_of(ranks: Ranks) -> tuple[Any, ...]:
     return ranks.columns.tolist(), flags, rows
 
 
-def job_exact(first: int, cases: int) -> None:
+def job_embeddings(first: int, cases: int) -> None:
     for seed in range(first, first + cases):
         draw = Drawn(seed)
         B, N, d = draw.integer(0, 4), draw.integer(1, 24), draw.one_of([1, 2, 9, 70])
-        dtype, similarity = draw.one_of(DTYPES), draw.one_of(["dot", "cosine", "l2"])
-        queries, candidates = embeddings(
-            draw.one_of(KINDS_OF_NUMBERS), draw.generator, B, N, d, dtype
-        )
+        dtype, similarity = draw.one_of(DTYPES), draw.one_of(["dot", "cosine", "l2", "l1"])
+        kind = draw.one_of(KINDS_OF_NUMBERS)
+        queries, candidates = embeddings(kind, draw.generator, B, N, d, dtype)
         bias = None
         if similarity != "cosine" and draw.integer(0, 1):
-            bias = torch.randn(N, generator=draw.generator).to(dtype)
+            bias = torch.randn(N, generator=draw.generator)
             if draw.integer(0, 2) == 0:
                 bias[::3] = draw.one_of([torch.inf, -torch.inf, torch.nan])
+            bias = bias.to(dtype)
         form, tasks = draw.tasks(B, N)
         exclude, gone = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
         mine, options = draw.place(N)
-        backend, ladder = draw.one_of(WAYS)
-        constants = {"CELLS": draw.one_of([1 << 20, 7]), "_LEAST": draw.one_of([0, 1, 16])}
-        with tuned(ladder, **constants, _LOOK=draw.one_of([0, 1 << 10])):
-            given = {
-                "similarity": similarity,
-                "exclude": exclude,
-                "backend": backend,
-                "arithmetic": "exact",
-            }
-            given["chunk_size"], target = draw.one_of([None, 1, 5]), as_target(form, tasks)
-            alone = rank_embeddings(queries, candidates, target, bias=bias, **given)
+        given = {"similarity": similarity, "exclude": exclude, "backend": draw.one_of(BACKENDS)}
+        target = as_target(form, tasks)
+        with tuned(**drawn_sizes(draw.integer(0, 60))):
+            chunk_size = draw.one_of([None, 1, 5])
+            alone = rank_embeddings(
+                queries, candidates, target, bias=bias, chunk_size=chunk_size, **given
+            )
             if dist.get_rank() == 0:
-                scores = reference.exact_matrix(queries, candidates, bias, similarity)
+                scores = reference.score_matrix(queries, candidates, bias, similarity)
                 assert flagged_lines(alone) == reference.ranks(scores, tasks, gone), seed
-            candidates, bias = candidates[mine], None if bias is None else bias[mine]
-            if draw.integer(0, 1):
-                candidates, bias = Candidates(candidates, bias), None
-            ranks = rank_embeddings(queries, candidates, target, bias=bias, **given, **options)
-        assert fields_of(ranks) == fields_of(alone), seed
-
-
-def job_product(first: int, cases: int) -> None:
-    """Products of integers are exact, whatever multiplies them; and every product has the shape of one process."""
-    shapes = set()
-    for seed in range(first, first + cases):
-        draw = Drawn(seed)
-        B, N, d = draw.integer(1, 4), draw.integer(1, 24), draw.one_of([1, 3, 16])
-        queries, candidates = (draw.integers(5, n, d).sub(2).float() for n in (B, N))
-        similarity = draw.one_of(["dot", "l2", "l1", "cosine"])
-        if similarity == "cosine":  # of lengths that are powers of two
-            candidates = (
-                candidates.sign() * 0
-                + 2.0 ** draw.integers(3, N, 1) * torch.eye(d)[draw.integers(d, N)]
-            )
-        bias = (
-            draw.integers(3, N).float() if similarity != "cosine" and draw.integer(0, 1) else None
-        )
-        form, tasks = draw.tasks(B, N)
-        exclude, _ = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
-        mine, options = draw.place(N)
-        given = {
-            "similarity": similarity,
-            "exclude": exclude,
-            "chunk_size": draw.one_of([None, 1, 5]),
-        }
-        given["arithmetic"] = "product"
-        with pytest.MonkeyPatch.context() as patch:
-            for name, product in chunks._PRODUCTS.items():
-
-                def seen(q: Any, tile: Any, out: Any, product: Any = product) -> Any:
-                    shapes.add((q.shape, tile.shape))
-                    return product(q, tile, out)
-
-                patch.setitem(chunks._PRODUCTS, name, seen)
-            shapes.clear()
-            alone = rank_embeddings(queries, candidates, as_target(form, tasks), bias=bias, **given)
-            (shape,) = shapes
-            bias = None if bias is None else bias[mine]
+            stored = Candidates(candidates[mine], None if bias is None else bias[mine])
+            if chunk_size is not None:  # processes may have chunks of any size
+                chunk_size += dist.get_rank()
             ranks = rank_embeddings(
-                queries, candidates[mine], as_target(form, tasks), bias=bias, **given, **options
+                queries, stored, target, chunk_size=chunk_size, **given, **options
             )
-            assert shapes == {shape}, seed
         assert fields_of(ranks) == fields_of(alone), seed
 
 
@@ -219,15 +180,13 @@ def job_triples(seed: int) -> None:
         if kind == "matrix":  # of integers: the product of a slice is that of the whole
             rounded = entities.round()
             return [lambda h, r: (rounded[h] + r[:, None]) @ rounded[mine].T, None]
-        embedded, moved = (x.round() if kind == "product" else x for x in (entities, relations))
-        made = Candidates(embedded[mine], bias[mine].round())
-        options = {"similarity": "l2", "arithmetic": None if kind == "exact" else "product"}
+        made = Candidates(entities[mine], bias[mine].round())
         return [
-            EmbeddingScorer(lambda h, r: embedded[h] + moved[r], made, **options),
-            EmbeddingScorer(lambda r, t: embedded[t] - moved[r], made, **options),
+            EmbeddingScorer(lambda h, r: entities[h] + relations[r], made, similarity=kind),
+            EmbeddingScorer(lambda r, t: entities[t] - relations[r], made, similarity=kind),
         ]
 
-    for number, kind in enumerate(["exact", "product", "matrix"]):
+    for number, kind in enumerate(["l2", "l1", "matrix"]):
         draw = Drawn(seed + number)
         mine, options = draw.place(ENTITIES)
         given = {"batch_size": draw.one_of([None, 7]), "progress": False}
@@ -240,7 +199,7 @@ def job_triples(seed: int) -> None:
 
 def job_invariants(cases: int) -> None:
     first, few = 10_000 * dist.get_world_size(), max(1, cases // 10)
-    for job in (job_exact, job_product, job_chunks):
+    for job in (job_embeddings, job_chunks):
         job(first, cases)
         with LibraryOn("meta"), torch.inference_mode():
             job(first + cases, few)
@@ -360,11 +319,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
             ranked(exclude=([0], [[1, 5, 9][me]])),
             "exclude must be the same on all processes",
         ),
-        "tiles": (
-            ranked(arithmetic="product", chunk_size=2 + (me == 1)),
-            "chunk_size must be the same on all processes",
-        ),
-        "arithmetic": (on(1, arithmetic="product"), "arithmetic must be the same on all processes"),
+        "similarity": (on(1, similarity="l1"), "similarity must be the same on all processes"),
         "scores": (
             scored(lambda h, r: torch.ones(1 + (me == 2), 4)),
             "score_tails must return scores (1, N)",

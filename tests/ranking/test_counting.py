@@ -6,7 +6,6 @@ arithmetic.
 
 import importlib.util
 import os
-from fractions import Fraction
 
 import hypothesis.strategies as st
 import pytest
@@ -20,14 +19,11 @@ from torchrankmetrics.kg.triples import rank_triples
 from torchrankmetrics.ranking import counting
 from torchrankmetrics.ranking.counting import Excluded, torch_backend as plain
 from torchrankmetrics.ranking.embeddings import rank_embeddings
-from torchrankmetrics.ranking.exact.counting import choose_intervals
-from torchrankmetrics.ranking.exact.problem import rounding_norms, upper_norms
 from torchrankmetrics.ranking.ranks import rank_scores
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 if HAS_NUMBA:
     from torchrankmetrics.ranking.counting import numba_backend as compiled
-    from torchrankmetrics.ranking.exact import kernels
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason='needs numba: extra "fast"')
 BACKENDS = {"torch": plain, **({"numba": compiled} if HAS_NUMBA else {})}
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
@@ -107,6 +103,23 @@ def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, ki
             total += compiled.count(scores[:, split:], given_, rows, own[1], right)
             assert torch.equal(total[:3], expected[:3])
             assert torch.equal(total[3] > 0, expected[3] > 0)
+
+
+@needs_numba
+@pytest.mark.parametrize(
+    ("rows", "kernel"),
+    [([0, 1, 2], "count_one"), ([2, 0], "count_one"), ([2, 0, 2], "count_several")],
+)
+def test_the_kernel_of_several_targets_is_used_only_if_a_row_has_several(monkeypatch, rows, kernel):
+    used = []
+    for name in ("count_one", "count_several"):
+        real = getattr(compiled, name)
+        monkeypatch.setattr(
+            compiled, name, lambda *a, name=name, real=real: used.append(name) or real(*a)
+        )
+    columns = torch.arange(len(rows))
+    rank_scores(torch.randn(3, 5), (torch.tensor(rows), columns), backend="numba")
+    assert used == [kernel]
 
 
 @every_backend
@@ -241,105 +254,3 @@ def test_the_requested_backend_counts(monkeypatch, way):
         lambda h, r: scores[h], None, torch.tensor([[0, 0, 1], [2, 0, 0]]), None, backend=way
     )
     assert set(used) == {counting.chosen(scores, way)} == {way}
-
-
-@needs_numba
-@pytest.mark.parametrize(("B", "N", "d"), [(1, 1, 1), (3, 513, 7), (9, 1100, 64)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_distances_are_those_of_torch_and_of_single_rows(B, N, d, dtype):
-    negative_distances = compiled.negative_distances
-    generator = torch.Generator().manual_seed(d)
-    queries, candidates = (torch.randn(n, d, generator=generator).to(dtype) for n in (B, N))
-    found = negative_distances(queries, candidates, torch.empty(B, N, dtype=dtype))
-    torch.testing.assert_close(found, -torch.cdist(queries, candidates, p=1))
-    alone = [
-        negative_distances(q[None], candidates.flip(0), torch.empty(1, N, dtype=dtype))
-        for q in queries
-    ]
-    assert torch.equal(torch.cat(alone).flip(1), found)
-    negated = (torch.complex(part, -part).conj().imag for part in (queries, candidates))
-    assert torch.equal(negative_distances(*negated, torch.empty(B, N, dtype=dtype)), found)
-
-
-@every_backend
-@cases(20, 1500)
-@given(
-    st.integers(0, 10**6),
-    st.sampled_from([1, 3, 700, 2500]),
-    st.sampled_from([1, 64, 1024, 5000]),
-    st.sampled_from([0, 2, 50, 5000]),
-    st.sampled_from([1, 3]),
-)
-def test_blocks_are_counted_as_one_row_is(backend, seed, width, block, limit, threads):
-    generator = torch.Generator().manual_seed(seed)
-    rows, tasks = (
-        int(torch.randint(1, 6, (), generator=generator)),
-        int(torch.randint(1, 12, (), generator=generator)),
-    )
-    cells = torch.randint(-9, 10, (rows, width), generator=generator).float()
-    row = torch.randint(0, rows, (tasks,), generator=generator)
-    low = torch.randint(-10, 11, (tasks,), generator=generator).float()
-    high = low + torch.randint(0, 6, (tasks,), generator=generator)
-    inside = [
-        {j for j in range(width) if low[i] <= cells[row[i], j] <= high[i]} for i in range(tasks)
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "get_num_threads", lambda: threads)
-        if HAS_NUMBA:
-            patch.setattr(kernels, "_PER_THREAD", 1)
-        blocks = (
-            (cells[:, left : left + block].contiguous(), left) for left in range(0, width, block)
-        )
-        above, counts, task, column = choose_intervals(cells, backend).count_intervals(
-            blocks, (row, low, high), limit
-        )
-    assert above.tolist() == [int((cells[row[i]] > high[i]).sum()) for i in range(tasks)]
-    assert counts.tolist() == [len(columns) for columns in inside]
-    listed = [[] for _ in range(tasks)]
-    for i, j in zip(task.tolist(), column.tolist(), strict=True):
-        listed[i].append(j)
-    for i, columns in enumerate(listed):
-        assert sorted(columns) == (sorted(inside[i]) if len(inside[i]) <= limit else [])
-
-
-def vectors(seed, dtype):
-    generator = torch.Generator().manual_seed(seed)
-    exponent = torch.randint(-160, 160, (7, 1), generator=generator).double()
-    some = torch.randn(7, 5, generator=generator, dtype=torch.float64) * 2.0**exponent
-    some[1], some[2, 1:] = 0.0, 0.0
-    return (
-        some.clamp(-6e4, 6e4).to(dtype)
-        if dtype == torch.float16
-        else some.clamp(-3e38, 3e38).to(dtype)
-    )
-
-
-@cases(60, 2000)
-@given(st.integers(0, 10**6), st.sampled_from(FLOATS))
-def test_norms_are_upper_bounds_and_close_and_zero_for_zeros_alone(seed, dtype):
-    given_ = vectors(seed, dtype)
-    bounds = upper_norms(given_)
-    for bound, row in zip(bounds.tolist(), given_, strict=True):
-        exact = sum(Fraction(x) ** 2 for x in row.double().tolist())
-        assert (bound == 0) == (exact == 0)
-        assert Fraction(bound) ** 2 >= exact
-        assert bound <= 1.0001 * float(row.double().norm()) + 2.0**-58
-
-
-@cases(60, 2000)
-@given(
-    st.integers(0, 10**6), st.sampled_from(FLOATS), st.sampled_from([torch.bfloat16, torch.float32])
-)
-def test_errors_of_rounding_are_bounded_and_zero_without_rounding(seed, dtype, to):
-    given_ = vectors(seed, dtype)
-    rounded, bounds = rounding_norms(given_, to)
-    assert torch.equal(rounded, given_.to(to))
-    for bound, row, now in zip(bounds.tolist(), given_, rounded, strict=True):
-        if not bool(now.isfinite().all()):
-            assert bound == torch.inf
-            continue
-        changed = sum(
-            (Fraction(float(x)) - Fraction(float(y))) ** 2 for x, y in zip(row, now, strict=True)
-        )
-        assert (bound == 0) == (changed == 0)
-        assert Fraction(bound) ** 2 >= changed if bound < torch.inf else dtype == torch.float32

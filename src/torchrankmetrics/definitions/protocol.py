@@ -87,7 +87,7 @@ class MetricDefinition:
 
     def has_expectation(self, expectation: "ExpectationProvider") -> bool:
         """Whether null moments are available from a provider."""
-        return True
+        return expectation.answers(self)
 
     def best(self, moments: Moments) -> float | None:
         """Best value, None without one."""
@@ -150,7 +150,8 @@ class ValueSample(Sample):
 
     def __init__(self, values: FloatArray) -> None:
         self.values = values
-        self.weight, self.count = np.ones(len(values)), np.ones(len(values), dtype=np.int64)
+        self.weight = np.ones(len(values))
+        self.count = np.ones(len(values), dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrankmetrics.kg import triples as protocol
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, check_below, check_vectors
-from torchrankmetrics.kg.loop import EmbeddingScorer
+from torchrankmetrics.kg.scorers import EmbeddingScorer
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
 from torchrankmetrics.ranking.embeddings import Candidates
 from torchrankmetrics.ranking.ranks import Ranks

@@ -1,4 +1,5 @@
 from .alignment import rank_alignment as rank_alignment
+from .facts import KnownFacts as KnownFacts, rank_facts as rank_facts
 from .known_answers import KnownAnswers as KnownAnswers
 from .known_triples import (
     RELATION_CATEGORIES as RELATION_CATEGORIES,
@@ -6,10 +7,8 @@ from .known_triples import (
     relation_categories as relation_categories,
 )
 from .long_tables import rank_long_table as rank_long_table, rank_long_tables as rank_long_tables
-from .loop import EmbeddingScorer as EmbeddingScorer
+from .scorers import EmbeddingScorer as EmbeddingScorer
 from .triples import (
-    KnownFacts as KnownFacts,
     rank_complex_queries as rank_complex_queries,
-    rank_facts as rank_facts,
     rank_triples as rank_triples,
 )

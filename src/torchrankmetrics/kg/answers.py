@@ -1,48 +1,101 @@
 """Top-k candidates of every query of an evaluation."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting import Excluded
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.rank_table import RankTable
 
+# columns of queries and targets in the order of tables, with the names that their ids have
+_NAMES = {
+    "query": "queries",
+    "left": "left",
+    "head": "entities",
+    "relation": "relations",
+    "tail": "entities",
+    "right": "right",
+    "time": "times",
+    "answer": "entities",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class SideAnswers:
-    """The best candidates of the queries of one side, best first, on the CPU."""
+    """The best candidates of the queries of one side, best first, on the CPU.
 
-    # (Q, 2) int64, each once: [head, relation] where tails are ranked, [relation, tail] for heads
-    queries: Tensor
+    ``ids[row]`` has those of every ranking task: one line for each triple, instead of each query.
+    """
+
+    # of ``queries``, then of ``ids``: ("head", "relation", "tail") where tails are ranked
+    columns: tuple[str, ...]
+    queries: Tensor  # (Q, c) int64, each once, such as [head, relation] where tails are ranked
+    row: Tensor  # (n,) int64, the query of each ranking task, in the order of the triples
     ids: Tensor  # (Q, k) int64, the candidates; -1 if a query has fewer
     scores: Tensor  # (Q, k) float64, the scores of the model; NaN for missing candidates
     correct: Tensor  # (Q, k) bool, whether the candidate is a target of the query
 
+    def tables_of(self) -> dict[str, list[float]]:
+        """Return one entry per candidate, in the order of queries, by column."""
+        query, place = (self.ids >= 0).nonzero(as_tuple=True)
+        *given, target = self.columns
+        listed = dict(zip(given, self.queries[query].T.tolist(), strict=True))
+        listed[target] = self.ids[query, place].tolist()
+        listed["position"] = (place + 1).tolist()
+        listed["score"] = self.scores[query, place].tolist()
+        listed["correct"] = self.correct[query, place].int().tolist()
+        return listed
+
 
 @dataclass(frozen=True, eq=False)
 class TopAnswers(Rendered):
-    """The best candidates of every query, as triples; ``to_pandas`` and ``to_csv`` list them.
+    """The best candidates of every query; ``to_pandas`` and ``to_csv`` list them.
 
     Known positives are filtered as in the ranks, except the targets of the query, which are marked
     as correct. Candidates of equal score are sorted by id; NaN scores come last.
 
     Attributes:
-        sides: by "tail" and "head": queries (Q, 2), and (Q, k) ids (-1: missing), scores and
-            whether they are correct.
-        entities, relations: names of the ids, see ``named``.
+        sides: by "tail" and "head" (``rank_complex_queries``: "answer"): queries (Q, c), and (Q, k)
+            ids (-1: missing), scores and whether they are correct. ``ids[row]`` has one line per
+            triple.
+        names: names of the ids, see ``named``.
     """
 
     sides: Mapping[str, SideAnswers]
-    entities: Names = None
-    relations: Names = None
+    names: Mapping[str, Names] = field(default_factory=dict)
 
-    def named(self, entities: Names = None, relations: Names = None) -> "TopAnswers":
-        """Return a copy whose tables show names, given by id, instead of ids."""
-        return replace(self, entities=entities, relations=relations)
+    def named(
+        self,
+        entities: Names = None,
+        relations: Names = None,
+        *,
+        times: Names = None,
+        queries: Names = None,
+        left: Names = None,
+        right: Names = None,
+    ) -> "TopAnswers":
+        """Return a copy whose tables show names, given by id, instead of ids.
+
+        Args:
+            entities (mapping or sequence of str, default None): of heads, tails and answers.
+            relations (mapping or sequence of str, default None): of relations.
+            times (mapping or sequence of str, default None): of times (``rank_facts``).
+            queries (mapping or sequence of str, default None): of queries
+                (``rank_complex_queries``).
+            left (mapping or sequence of str, default None): of left entities (``rank_alignment``).
+            right (mapping or sequence of str, default None): of right entities.
+        """
+        names = {
+            "entities": entities,
+            "relations": relations,
+            "times": times,
+            "queries": queries,
+            "left": left,
+            "right": right,
+        }
+        return replace(self, names=names)
 
     def __len__(self) -> int:
         return sum(len(side.queries) for side in self.sides.values())
@@ -54,77 +107,44 @@ class TopAnswers(Rendered):
 
     def tabular(self) -> Tabular:
         """Return the table with one row per candidate; "side" is the predicted side."""
+        there = {name for side in self.sides.values() for name in side.columns}
+        columns = [name for name in _NAMES if name in there]
         rows: list[tuple[str | int | float, ...]] = []
-        for side, found in self.sides.items():
-            query, place = (found.ids >= 0).nonzero(as_tuple=True)
-            first, second = found.queries[query].T.tolist()
-            ids = found.ids[query, place].tolist()
-            triple = (first, second, ids) if side == "tail" else (ids, first, second)
-            labels = []
-            for kind, numbers in zip(("entities", "relations", "entities"), triple, strict=True):
-                labels.append(
-                    [name_of(number, getattr(self, kind), kind, "id") for number in numbers]
-                )
-            rest = place + 1, found.scores[query, place], found.correct[query, place].int()
-            rows += zip([side] * len(ids), *labels, *(part.tolist() for part in rest), strict=True)
-        return Tabular.named(
-            ("side", "head", "relation", "tail", "position", "score", "correct"), rows, keys=4
-        )
+        for name, side in self.sides.items():
+            listed = side.tables_of()
+            labels = [self._labels(column, listed[column]) for column in columns]
+            numbers = [listed[column] for column in ("position", "score", "correct")]
+            rows += zip([name] * len(listed["score"]), *labels, *numbers, strict=True)
+        header = ("side", *columns, "position", "score", "correct")
+        return Tabular.named(header, rows, keys=1 + len(columns))
+
+    def _labels(self, column: str, ids: list[float]) -> list[int | str]:
+        kind = _NAMES[column]
+        return [name_of(int(number), self.names.get(kind), kind, "id") for number in ids]
 
 
 class AnsweredTable(RankTable):
-    """The ranks of ``rank_triples``, with its best candidates, which files of ranks do not contain."""
+    """The ranks of an evaluation, with its best candidates, which files of ranks do not contain."""
 
     answers: TopAnswers | None = None
     """The best candidates of the queries, if ``top_k`` was given."""
 
+    positives: Tensor | None = None
+    """Of ``rank_complex_queries``: query and hard answer of each row, int64 (2, n)."""
 
-class BestCandidates:
-    """Collects the k best candidates of the queries of a side, batch after batch."""
 
-    def __init__(self, k: int, higher_is_better: bool) -> None:
-        self.k, self.higher_is_better = k, higher_is_better
-        dtypes = torch.int64, torch.float64, torch.bool
-        self.parts = [[torch.empty(0, k, dtype=dtype, device="cpu") for dtype in dtypes]]
+def answered(rows: Tensor, answers: TopAnswers | None) -> AnsweredTable:
+    """Return a table of rows with the best candidates of an evaluation."""
+    table = AnsweredTable(rows)
+    table.answers = answers
+    return table
 
-    def add(self, scores: Tensor, targets: tuple[Tensor, Tensor], excluded: Excluded) -> None:
-        """Add the queries of a batch from scores (B, N), higher is better, and (row, column) of the targets."""
-        out = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        if excluded.slices is not None:
-            out[tuple(excluded.slices.pairs())] = True
-        correct = torch.zeros_like(out)
-        correct[targets] = True
-        out &= ~correct
-        if excluded.columns is not None:
-            out |= excluded.columns
-        floating = scores.is_floating_point()
-        lowest = -torch.inf if floating else torch.iinfo(scores.dtype).min
-        values = scores.masked_fill(out | scores.isnan() if floating else out, lowest)
-        k = min(self.k, scores.shape[1])
-        bar = values.topk(k, dim=1).values[:, -1:]
-        above, level = values > bar, (values == bar) & ~out
-        # among ties at the last position the smallest ids
-        taken = above | (level & (level.cumsum(1) <= k - above.sum(1, keepdim=True)))
-        row, column = taken.nonzero(as_tuple=True)
-        order = values[row, column].argsort(descending=True, stable=True)
-        order = order[row[order].argsort(stable=True)]
-        column, count = column[order], taken.sum(1)
-        cells = row, torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
-        found = scores[row, column]
-        if not self.higher_is_better:  # the original scores
-            found = -found if floating else ~found
-        shape, part = (len(scores), self.k), []
-        for missing, values in (
-            (-1, column),
-            (torch.nan, found.double()),
-            (False, correct[row, column]),
-        ):
-            whole = torch.full(shape, missing, dtype=values.dtype, device=row.device)
-            part.append(whole.index_put_(cells, values).cpu())
-        self.parts.append(part)
 
-    def finish(self, queries: Tensor) -> SideAnswers:
-        """Return the candidates of all batches."""
-        return SideAnswers(
-            queries.cpu(), *(torch.cat(part) for part in zip(*self.parts, strict=True))
-        )
+def concatenate_tables(tables: Sequence[AnsweredTable]) -> AnsweredTable:
+    """Return one table with the rows and the best candidates of several sides."""
+    sides: dict[str, SideAnswers] = {}
+    for table in tables:
+        if table.answers is not None:
+            sides |= table.answers.sides
+    rows = RankTable.concatenate(tables).rows
+    return answered(rows, TopAnswers(sides) if sides else None)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from torchrankmetrics.decorators import suggest_keywords
-from torchrankmetrics.kg.loop import as_scores
+from torchrankmetrics.kg.scorers import as_scores
 from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.ranks import rank_listed, trusted
 from torchrankmetrics.table.arrays import of_text

@@ -1,27 +1,23 @@
-"""Filtered evaluation of any model, each query scored once: of triples, facts with a time, and complex queries."""
+"""Filtered evaluation of any model, each query scored once: of triples, and of complex queries."""
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.decorators import suggest_keywords
-from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
+from torchrankmetrics.kg.answers import AnsweredTable, answered
+from torchrankmetrics.kg.candidates import CandidatesByRelation
 from torchrankmetrics.kg.known_answers import KnownAnswers
-from torchrankmetrics.kg.known_triples import (
-    KnownTriples,
-    as_facts,
-    as_triples,
-    check_vectors,
-    split_facts,
-)
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide, Scores, rank_sides, sides_of
+from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, check_vectors
+from torchrankmetrics.kg.loop import ONLY, LoopOptions, QuerySide
+from torchrankmetrics.kg.query_tasks import QueryTasks
+from torchrankmetrics.kg.scorers import Scores
+from torchrankmetrics.kg.sides import rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
-from torchrankmetrics.ranking.counting import ExcludedSlices
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import ENTITY_SIDES
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -30,14 +26,48 @@ if TYPE_CHECKING:
 ScoreFunction = Callable[[Tensor, Tensor], Scores]
 
 
-@suggest_keywords
+class _Options(TypedDict, total=False):
+    candidates: Integers | CandidatesByRelation | None
+    batch_size: int | None
+    backend: str
+    score_hrt: Callable[[Tensor], Scores] | None
+    num_entities: int | None
+    higher_is_better: bool
+    progress: bool
+    top_k: int | None
+    offset: int | None
+    num_candidates: int | None
+    process_group: "ProcessGroup | None"
+
+
+@overload
 def rank_triples(
     score_tails: ScoreFunction | None,
     score_heads: ScoreFunction | None,
     triples: Integers,
     known: KnownTriples | None,
+    **options: Unpack[_Options],
+) -> AnsweredTable: ...
+
+
+@overload
+def rank_triples(
+    score_tails: ScoreFunction | None,
+    score_heads: ScoreFunction | None,
+    triples: Integers,
+    known: Mapping[str, KnownTriples | None],
+    **options: Unpack[_Options],
+) -> dict[str, AnsweredTable]: ...
+
+
+@suggest_keywords
+def rank_triples(
+    score_tails: ScoreFunction | None,
+    score_heads: ScoreFunction | None,
+    triples: Integers,
+    known: KnownTriples | Mapping[str, KnownTriples | None] | None,
     *,
-    candidates: Integers | None = None,
+    candidates: Integers | CandidatesByRelation | None = None,
     batch_size: int | None = None,
     backend: str = "auto",
     score_hrt: Callable[[Tensor], Scores] | None = None,
@@ -48,7 +78,7 @@ def rank_triples(
     offset: int | None = None,
     num_candidates: int | None = None,
     process_group: "ProcessGroup | None" = None,
-) -> AnsweredTable:
+) -> AnsweredTable | dict[str, AnsweredTable]:
     """Rank both sides of every triple among all entities that are not known positives.
 
     With a ``process_group`` each process scores its shard of the entities: the functions return (B,
@@ -57,15 +87,19 @@ def rank_triples(
 
     Args:
         score_tails (callable): (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays;
-            None: tails are not ranked. An ``EmbeddingScorer`` ranks by exact arithmetic, without a
+            None: tails are not ranked. An ``EmbeddingScorer`` ranks by float64 scores, without a
             matrix of scores.
         score_heads (callable): (relations (B,), tails (B,)) -> scores (B, N); None: heads are not
             ranked.
         triples (integers): (n, 3) integers [head, relation, tail], on the device that the functions
             take; or a tuple of three (n,) tensors or arrays.
-        known (KnownTriples): the true triples of every split to filter by; None: raw ranks.
-        candidates (integers, default None): ids (m,) or bool (N,) of the candidates; None: all.
-            Scores are (B, N).
+        known (KnownTriples): the true triples of every split to filter by; None: raw ranks. Or a
+            dict of several, such as {"raw": None, "filtered": known}: each query is scored once,
+            and ranked with each of them.
+        candidates (integers or dict, default None): ids (m,) or bool (N,) of the candidates; None:
+            all. Or a dict of relation -> (heads, tails), the candidates of each side in one of
+            these forms; relations that are missing have all entities. A target that is not in such
+            a dict stays a candidate, with a warning. Scores are (B, N).
         batch_size (int, default None): queries scored at once; None: it grows while that is faster
             and memory allows, up to 2^22 scores on the CPU and 2^28 on an accelerator.
         backend (str, default "auto"): as in ``rank_scores``.
@@ -82,16 +116,18 @@ def rank_triples(
             the same triples. Not with top_k or score_hrt.
 
     Warns:
-        RankMetricWarning: if evaluated triples are not in known, or the ranks are so far worse than
-            random that ``higher_is_better`` looks wrong.
+        RankMetricWarning: if evaluated triples are not in known, targets are not candidates of
+            their relation, or the ranks are so far worse than random that ``higher_is_better``
+            looks wrong.
 
     Returns:
         One row per side and triple, tails first: the relation as group, the index of the triple as
-        sample id.
+        sample id. If known is a dict, a table for each of its names.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError if scores are not (B, N),
-            or without ``candidates`` N differs from the num_entities that ``known`` was given.
+            or without ``candidates`` N differs from the num_entities that ``known`` was given;
+            IndexError if known has an entity of N or more.
 
     >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1], [0.0, 0.0, 1.0]])
     >>> rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None).ranks
@@ -111,109 +147,30 @@ def rank_triples(
                 )
         sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
         if process_group is not None:
-            settings |= {
-                "triples": tasks,
-                "the sides, and whether they are exact": [
-                    (side.name, side.is_exact) for side in sides
-                ],
-                "known": "nothing" if known is None else "some",
-                "candidates": None if candidates is None else as_tensor(candidates, "candidates"),
-                "batch_size": batch_size,
-                "higher_is_better": higher_is_better,
-            }
-    table = AnsweredTable(rank_sides(sides, tasks[:, 1]).rows)
-    if top_k is not None:
-        table.answers = TopAnswers(
-            {str(side.name): side.best.finish(side.queries) for side in sides if side.best}
-        )
-    return table
+            settings["triples"] = tasks
+            settings |= _shared_settings(sides)
+    tables = rank_sides(sides, tasks[:, 1])
+    return tables if isinstance(known, Mapping) else tables[ONLY]
 
 
-_COLUMNS = ("head", "relation", "tail", "time")
-
-
-class KnownFacts:
-    """Known positives with a time, of every split that an evaluation filters by.
-
-    Args:
-        facts (integers): (n, 4) integers [head, relation, tail, time], one argument per split.
-        time_aware (bool, default True): True filters entities that are true at the time of the
-            query; False entities that are true at any time (static, or time-unaware, filtering).
-
-    Raises:
-        TypeError, ValueError, IndexError: if ids are not integers, a split is not (n, 4), or an id
-            is negative.
-
-    Source: Lacroix et al. 2020 (arXiv 2004.04926) filter time-aware; Gastinger et al. 2023
-    (doi:10.1007/978-3-031-43418-1_32) compare the settings.
-
-    >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
-    >>> for known in KnownFacts(facts), KnownFacts(facts, time_aware=False):
-    ...     print(known.tails(*facts[:1, [0, 1, 3]].T).pairs()[1])
-    tensor([1, 2])
-    tensor([1, 2, 3])
-    """
-
-    def __init__(self, *facts: Integers, time_aware: bool = True) -> None:
-        parts = [as_facts(part, f"facts[{i}]", *_COLUMNS) for i, part in enumerate(facts)]
-        known = torch.cat(parts) if parts else torch.empty(0, 4, dtype=torch.int64, device="cpu")
-        self._width = 3 if time_aware else 2  # of a query
-        known = known[:, : self._width + 1]
-        self._heads, self._tails = (
-            KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES
-        )
-
-    def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
-        """Return the known tails of (head, relation, ?, time), (B,) each, for ``rank_scores(..., exclude=...)``."""
-        return self._tails(torch.stack([heads, relations, times][: self._width], 1))
-
-    def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> ExcludedSlices:
-        """Return the known heads of (?, relation, tail, time), (B,) each, for ``rank_scores(..., exclude=...)``."""
-        return self._heads(torch.stack([relations, tails, times][: self._width], 1))
-
-
-@suggest_keywords
-def rank_facts(
-    score_tails: Callable[[Tensor, Tensor, Tensor], Scores] | None,
-    score_heads: Callable[[Tensor, Tensor, Tensor], Scores] | None,
-    facts: Integers,
-    known: KnownFacts | None,
-    *,
-    candidates: Integers | None = None,
-    batch_size: int | None = None,
-    backend: str = "auto",
-    higher_is_better: bool = True,
-    progress: bool = True,
-) -> RankTable:
-    """Rank both sides of every fact with a time, each query once.
-
-    Args:
-        score_tails (callable): (heads (B,), relations (B,), times (B,)) -> scores (B, N); None:
-            tails are not ranked.
-        score_heads (callable): (relations (B,), tails (B,), times (B,)) -> scores (B, N); None:
-            heads are not ranked.
-        facts (integers): (n, 4) integers [head, relation, tail, time].
-        known (KnownFacts): known positives, and how to filter them; None: raw ranks.
-        candidates (integers, default None): as in ``rank_triples``.
-        batch_size (int, default None): as in ``rank_triples``.
-        backend (str, default "auto"): as in ``rank_triples``.
-        higher_is_better (bool, default True): as in ``rank_triples``.
-        progress (bool, default True): as in ``rank_triples``.
-
-    Returns:
-        One row per side and fact, tails first: the relation as group, the index of the fact as
-        sample id.
-
-    >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
-    >>> score = lambda h, r, time: torch.zeros(len(h), 5)
-    >>> rank_facts(score, None, facts, KnownFacts(facts)).ranks.num_candidates
-    tensor([4, 4, 5])
-    """
-    tasks = as_facts(facts, "facts", *_COLUMNS)
-    options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress)
-    return rank_sides(
-        sides_of((score_tails, score_heads), tasks, known, options, kind=KnownFacts), tasks[:, 1]
-    )
+def _shared_settings(sides: list[QuerySide]) -> dict[str, object]:
+    """Name what all processes that share the candidates must be given alike."""
+    options = sides[0].options
+    candidates = options.candidates
+    known = {name: "nothing" if one is None else "some" for name, one in sides[0].filters.items()}
+    if isinstance(candidates, Mapping):
+        candidates = sorted(candidates)
+    elif candidates is not None:
+        candidates = as_tensor(candidates, "candidates")
+    return {
+        "the sides, and whether they are embedded": [
+            (side.name, side.is_embedded) for side in sides
+        ],
+        "known": known if len(known) > 1 else "".join(known.values()),
+        "candidates": candidates,
+        "batch_size": options.batch_size,
+        "higher_is_better": options.higher_is_better,
+    }
 
 
 Answers = Integers | list[Collection[int]]
@@ -231,8 +188,11 @@ def rank_complex_queries(
     backend: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
-) -> RankTable:
-    """Rank the hard answers of every query among all entities that are not answers; easy answers are filtered.
+    top_k: int | None = None,
+) -> AnsweredTable:
+    """Rank the hard answers of every query among the entities that are not answers.
+
+    Easy answers are filtered.
 
     A hard answer needs an edge that is missing from the given graph; an easy answer does not. The
     weight of a ranking task is one over the number of hard answers of its query, so that a mean
@@ -243,7 +203,7 @@ def rank_complex_queries(
         score (callable): (queries (B,)) -> scores (B, N), tensors or arrays; queries are numbered
             from 0.
         hard (integers or list): (2, P) integers or a tuple of two (P,): query and answer; or a list
-            of sets of answers.
+            of the answers of each query, such as sets, which are ranked in the order of their ids.
         easy (integers or list, default None): likewise for easy answers; None: no easy answers.
         pattern (integers, default None): (Q,) integers, the pattern (1p, 2i, ...) of each query;
             None: one for all.
@@ -251,10 +211,12 @@ def rank_complex_queries(
         backend (str, default "auto"): as in ``rank_triples``.
         higher_is_better (bool, default True): as in ``rank_triples``.
         progress (bool, default True): as in ``rank_triples``.
+        top_k (int, default None): as in ``rank_triples``.
 
     Returns:
-        One row per hard answer, in their order: the index as sample id, the pattern as group, and
-        the weight.
+        One row per hard answer: the index as sample id, the pattern as group, and the weight. Rows
+        are in the order of pairs (2, P); the answers of a query in a list are sorted by id.
+        ``table.positives`` (2, P) has the query and the answer of each row.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples``; ValueError if an answer is given
@@ -264,39 +226,54 @@ def rank_complex_queries(
         2010.11465).
 
     >>> scores = torch.arange(5.0).expand(2, 5)
-    >>> table = rank_complex_queries(lambda queries: scores[queries], hard=[{1, 2}, {4}], easy=[{4}, {0}])
+    >>> hard, easy = [{1, 2}, {4}], [{4}, {0}]
+    >>> table = rank_complex_queries(lambda queries: scores[queries], hard, easy)
     >>> table.ranks
     Ranks(optimistic=[2, 2, 1], pessimistic=[2, 2, 1], num_candidates=[3, 3, 4])
     >>> table.weight
     tensor([0.5000, 0.5000, 1.0000], dtype=torch.float64)
+    >>> table.positives
+    tensor([[0, 0, 1],
+            [1, 2, 4]])
     """
-    query, own = pairs = _pairs(hard, "hard")
+    pairs = _pairs(hard, "hard")
+    query, own = pairs
     both = pairs if easy is None else torch.cat([pairs, _pairs(easy, "easy").to(pairs.device)], 1)
     known = KnownAnswers(*both)
     if both.shape[1] > len(known.index.answers):
-        distinct, repeats = torch.unique(both, dim=1, return_counts=True)
-        first, answer = distinct[:, repeats > 1][:, 0].tolist()
-        raise ValueError(
-            f"hard and easy must hold every answer once; {answer} of query {first} is given again"
-        )
-    group = torch.zeros_like(query)
-    if pattern is not None:
-        patterns = as_ids(pattern, "pattern").to(query.device)
-        if patterns.ndim != 1 or (len(query) and int(query.max()) >= len(patterns)):
-            most = int(query.max()) + 1 if len(query) else 0
-            raise ValueError(
-                f"pattern must be (Q,), at least ({most},), one per query; got "
-                f"{tuple(patterns.shape)}"
-            )
-        group = patterns[query]
-    options = LoopOptions(None, batch_size, backend, higher_is_better, progress)
-    ranked = rank_sides(
-        [QuerySide(None, score, query[:, None], own, known.of_columns, options)], group
-    )
+        raise _repeated_answer(both)
+    group = torch.zeros_like(query) if pattern is None else _patterns(pattern, query)
+    options = LoopOptions(None, batch_size, backend, higher_is_better, progress, top_k)
+    tasks = QueryTasks(query[:, None], own)
+    side = QuerySide(None, score, tasks, {ONLY: known.of_columns}, options, ("query", "answer"))
+    ranked = rank_sides([side], group)[ONLY]
     weight = 1 / torch.bincount(query)[query].double()
-    return RankTable.from_ranks(
+    weighted = RankTable.from_ranks(
         ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id
     )
+    table = answered(weighted.rows, ranked.answers)
+    table.positives = pairs
+    return table
+
+
+def _repeated_answer(pairs: Tensor) -> ValueError:
+    """Return the error for pairs (2, P) of query and answer of which one is given twice."""
+    distinct, repeats = torch.unique(pairs, dim=1, return_counts=True)
+    query, answer = distinct[:, repeats > 1][:, 0].tolist()
+    return ValueError(
+        f"hard and easy must hold every answer once; {answer} of query {query} is given again"
+    )
+
+
+def _patterns(pattern: Integers, query: Tensor) -> Tensor:
+    """Return the pattern of the query (P,) of each task."""
+    patterns = as_ids(pattern, "pattern").to(query.device)
+    least = int(query.max()) + 1 if len(query) else 0
+    if patterns.ndim != 1 or len(patterns) < least:
+        raise ValueError(
+            f"pattern must be (Q,), at least ({least},), one per query; got {tuple(patterns.shape)}"
+        )
+    return patterns[query]
 
 
 def _pairs(given: Any, name: str) -> Tensor:

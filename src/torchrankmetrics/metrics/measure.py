@@ -29,9 +29,11 @@ from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactEx
 from torchrankmetrics.null.expectation.provider import (
     ExpectationProvider,
     ExpectationUnavailableError,
+    check_provider,
     unavailable,
 )
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.counting import missing_targets
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -66,10 +68,15 @@ class Analysis:
         # by columns, as they are read from here on; NumPy starts no threads
         columns = [block.numpy().T for block in blocks or [empty_rows()]]
         rows = (np.concatenate(columns, 1) if len(columns) > 1 else columns[0]).T
+        self.has_rows = len(rows) > 0
         seen = raise_faults(Columns(rows).flags)
         repeated = bool(seen & fault.REPEATED)
-        if repeated:
-            rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
+        if seen & fault.UNLISTED:
+            is_unlisted = Columns(rows).flags & fault.UNLISTED > 0
+            number = int(Columns(rows).count[is_unlisted].sum())
+            warn(missing_targets(number, int(Columns(rows).count.sum())))
+        if seen & (fault.REPEATED | fault.UNLISTED):  # of the update, not of the task
+            rows = without_flag(rows, fault.REPEATED | fault.UNLISTED)
         # queries are read from any order of rows
         self._tasks, self._differing, given = rows, 0, Columns(rows)
         if not ((given.sample_id == ABSENT) & (given.weight_bits != 0) & (given.count == 1)).all():
@@ -215,16 +222,7 @@ class Analysis:
         for group, rows, table_rows in zip(
             ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False
         ):
-            part = Analysis.__new__(Analysis)
-            # rows of queries are merged once, not in every group
-            part.rows, part.table_rows = rows, table_rows
-            part._tasks, part.has_queries, part._cache, part._warned = (
-                table_rows,
-                self.has_queries,
-                {},
-                self._warned,
-            )
-            yield group, part
+            yield group, _GroupAnalysis(self, rows, table_rows)
 
     def _num_flagged(self, flag: int) -> int:
         rows = Columns(self.rows)
@@ -282,6 +280,19 @@ class Analysis:
         """Text of a warning if ranks are so much worse than random that scores must be distances; else ""."""
         found = far_below_chance(self._tasks)
         return found and f"{found}: {_REVERSED}"
+
+
+class _GroupAnalysis(Analysis):
+    """The rows of one group of an analysis, which has checked them and warns once for all groups."""
+
+    def __init__(self, whole: Analysis, rows: Rows, table_rows: Rows) -> None:
+        self.rows = rows  # rows of queries are merged once, not in every group
+        self.table_rows = table_rows
+        self._tasks = table_rows
+        self._differing = 0
+        self.has_queries = whole.has_queries
+        self._cache = {}
+        self._warned = whole._warned
 
 
 _REVERSED = "are the scores distances? Higher scores must be better; pass -distances"
@@ -396,12 +407,8 @@ class Measure:
     def __post_init__(self) -> None:
         if self.expectation is None:
             object.__setattr__(self, "expectation", DEFAULT_EXPECTATION)
-        # a protocol alone is slow
-        elif not isinstance(self.expectation, ExactExpectation | ExpectationProvider):
-            raise TypeError(
-                "expectation needs moments(definition, counts, weight), got "
-                f"{shorten(self.expectation)}"
-            )
+        elif not isinstance(self.expectation, ExactExpectation):
+            check_provider(self.expectation)
         check_choice("view", self.view, VIEWS)
         check_choice("rank_type", self.rank_type, RANK_TYPES)
         check_choice("side", self.side, SIDES)
@@ -411,7 +418,11 @@ class Measure:
         if self.view not in ("base", "p_value") and not self.definition.has_expectation(
             self.expectation
         ):
-            raise unavailable(self.definition)
+            raise unavailable(
+                self.definition,
+                f"has no moments from expectation={shorten(self.expectation)}",
+                "use view='base', or expectation=None for exact moments",
+            )
         object.__setattr__(self, "rank_type", self.definition.canonical_rank_type(self.rank_type))
 
     @property
@@ -468,9 +479,11 @@ class Measure:
     def log_p_value(self, analysis: Analysis) -> tuple[float, float]:
         """Natural logarithm of the p-value, finite where the p-value underflows to 0, and the error of the p-value.
 
-        The error is the standard error of a simulated p-value, else by how much it may be too large
-        (0 below 0.1%).
+        The error is the standard error of a simulated p-value, else an estimate. Both are NaN where
+        the value is.
         """
+        if math.isnan(self.base(analysis)):
+            return math.nan, math.nan
         key = self.definition, self.side, self.average
         return analysis.once(key, lambda: self.definition.log_p_value(self.sample(analysis)))
 

@@ -152,6 +152,12 @@ _QUALIFIERS: dict[str, dict[str, str]] = {
     | {rank_type: rank_type for rank_type in RANK_TYPES},
     "average": {average: average for average in AVERAGES},
 }
+# synonyms of options, which are those that names accept
+_OPTION_WORDS: dict[str, dict[str, Any]] = {
+    "views": {prefix.rstrip("_"): view for view, prefix in VIEW_PREFIXES.items() if prefix},
+    "rank_types": _QUALIFIERS["rank_type"],
+    "sides": _QUALIFIERS["side"],
+}
 # metrics of other libraries that have no synonym above
 _FOREIGN = {
     r"cg|idcg|n?err": "is not available; ndcg is, ir_measures has others",
@@ -379,6 +385,14 @@ def _nearest(text: str) -> str:
     return f"; did you mean {' or '.join(map(repr, meant))}? {_LISTED}" if meant else f"; {_LISTED}"
 
 
+def _read_option(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """Read a view, a rank type or a side, or a synonym of it that names of metrics accept, in any case."""
+    if isinstance(value, str):
+        word = value.lower()
+        value = _OPTION_WORDS[name].get(word, word)
+    return check_choice(name, value, choices)
+
+
 @dataclass
 class Selection:
     """Options that turn names into measures."""
@@ -409,7 +423,7 @@ class Selection:
             setattr(
                 self,
                 name,
-                tuple(dict.fromkeys(check_choice(name, value, choices) for value in values)),
+                tuple(dict.fromkeys(_read_option(name, value, choices) for value in values)),
             )
 
     def entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:

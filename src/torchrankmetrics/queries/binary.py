@@ -10,14 +10,16 @@ from scipy.special import digamma, zeta
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means
-from torchrankmetrics.definitions.transforms import AUC, IDENTITY, AtMost, KnownTransform, Power
+from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK, RankDefinition
+from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, Power
 from torchrankmetrics.null.hypergeometric import log_miss
-from torchrankmetrics.null.tails.summands import Atoms
+from torchrankmetrics.null.tails.lists import Atoms
 from torchrankmetrics.queries.kind import (
     QueryKind,
     hit_distribution,
     moments_by_candidates,
     place_means,
+    task_metric,
     up_to,
 )
 from torchrankmetrics.queries.sample import QuerySample
@@ -33,8 +35,11 @@ class _Reciprocal(QueryKind):
     k: int | None = None
 
     @property
-    def f(self) -> KnownTransform:  # type: ignore[override]
+    def f(self) -> KnownTransform:
         return up_to(Power(-1), self.k)
+
+    def as_task(self) -> RankDefinition:
+        return task_metric(self.f)
 
 
 class AveragePrecisionKind(_Reciprocal):
@@ -53,6 +58,11 @@ class AveragePrecisionKind(_Reciprocal):
                 lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1
             )
         return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
+        top = m if self.k is None else min(self.k, m)  # places that all have relevant items
+        log_orders = np.log(m - np.arange(top)) - np.log(N - np.arange(top))
+        return float(log_orders.sum())
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
         return np.ones(len(m)) if self.k is None else np.minimum(m, self.k) / m
@@ -104,7 +114,8 @@ def harmonic(T: IntArray) -> tuple[FloatArray, FloatArray]:
 class RPrecisionKind(QueryKind):
     """#{r_i <= m} / m."""
 
-    f = AtMost(1)
+    def as_task(self) -> RankDefinition:
+        return task_metric(AtMost(1))
 
     def values(self, sample: QuerySample) -> FloatArray:
         inside = (
@@ -125,8 +136,10 @@ class RPrecisionKind(QueryKind):
 class AreaUnderCurve(QueryKind):
     """The share of pairs of a relevant and another item in the right order, ties half: Mann and Whitney's statistic."""
 
-    f = AUC
     uses_candidates = True
+
+    def as_task(self) -> RankDefinition:
+        return MEAN_AUC
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         return np.asarray(m < N)
@@ -144,6 +157,10 @@ class AreaUnderCurve(QueryKind):
         self, N: int, m: int, most: int, gain: FloatArray | None = None
     ) -> Atoms | None:
         return _rank_sum_distribution(N, m) if 0 < m * (N - m) <= min(_MOST_STEPS, most) else None
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
+        few = np.arange(min(m, N - m))
+        return float((np.log(1 + few) - np.log(N - few)).sum())
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         n = N.astype(np.float64)
@@ -171,6 +188,9 @@ class Success(QueryKind):
 
     f: AtMost
     is_share = True
+
+    def as_task(self) -> RankDefinition:
+        return task_metric(self.f)
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)
@@ -248,8 +268,10 @@ class FirstReciprocal(_Reciprocal):
 class FirstRank(QueryKind):
     """r_(1)."""
 
-    f = IDENTITY
     limits = 1.0, None
+
+    def as_task(self) -> RankDefinition:
+        return MEAN_RANK
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)

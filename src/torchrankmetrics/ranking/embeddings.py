@@ -1,33 +1,38 @@
-"""`rank_embeddings` and `Candidates`: ranks from embeddings, tile by tile without the score matrix."""
+"""`rank_embeddings` and `Candidates`: ranks of embeddings without the score matrix."""
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.decorators import eager
-from torchrankmetrics.ranking.accumulator import rank_chunks
 from torchrankmetrics.ranking.arrays import Array, check_device, read_scores
-from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.shards import Shard
-from torchrankmetrics.ranking.tasks import Exclude, Target
+from torchrankmetrics.ranking.similarities import SIMILARITIES
+from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
+from torchrankmetrics.ranking.tile_ranks import rank_by_tiles
 from torchrankmetrics.validation import check_choice, check_int
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-_TILE, _WIDEST, _NARROWEST, _NARROWEST_ACCELERATOR = 1 << 20, 4096, 256, 1024
-_QUERIES, _QUERIES_ACCELERATOR = 256, 4096  # multiplied at once
-_EXACT = ("dot", "cosine", "l2")
+# names of other projects, and what to pass here
+_ELSEWHERE = {
+    "inner": '"dot"',
+    "inner_product": '"dot"',
+    "euclidean": '"l2"',
+    "manhattan": '"l1"',
+    "cityblock": '"l1"',
+    "csls": "the matrix of CSLS similarities to rank_alignment, without right, or to rank_scores",
+}
 
 
 class Candidates:
-    """Candidate embeddings that serve many calls of ``rank_embeddings``, which stores prepared copies in them.
+    """Candidate embeddings that serve many calls of ``rank_embeddings``, which stores their norms.
 
-    The embeddings themselves are not copied and must not change: create new candidates after a step
-    of training.
+    The embeddings are not copied and must not change: create new candidates after a step of
+    training.
 
     Args:
         embeddings (Tensor or array): (N, d) floats, only read; N may be 0 on a process of a group.
@@ -60,14 +65,13 @@ class Candidates:
                     f"bias must be (N,) = ({len(embeddings)},), got {tuple(bias.shape)}"
                 )
             check_device(bias, "bias", embeddings.device, "candidates")
-        self.bias, self.embeddings = bias, embeddings.resolve_neg()
-        # torch does not multiply float8; bfloat16 represents every float8
-        if embeddings.dtype.itemsize == 1:
-            self.embeddings = self.embeddings.to(torch.bfloat16)
+        self.bias = None if bias is None else _without_float8(bias.resolve_neg())
+        self.embeddings = _without_float8(embeddings.resolve_neg())
         # a tensor of inference mode has no version
         self._given = [x for x in (embeddings, bias) if x is not None and not x.is_inference()]
         self._versions = [x._version for x in self._given]
-        self.prepared: dict[Any, Any] = {}
+        # squared norms of slices, by their first column and size
+        self.prepared: dict[tuple[int, int], Tensor] = {}
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -91,6 +95,11 @@ class Candidates:
             )
 
 
+def _without_float8(numbers: Tensor) -> Tensor:
+    """Return float8 as bfloat16, which represents all of them: torch does not index float8."""
+    return numbers.to(torch.bfloat16) if numbers.dtype.itemsize == 1 else numbers
+
+
 @eager
 def rank_embeddings(
     queries: Tensor | Array,
@@ -102,27 +111,25 @@ def rank_embeddings(
     chunk_size: int | None = None,
     backend: str = "auto",
     bias: Tensor | Array | None = None,
-    arithmetic: str | None = None,
     offset: int | None = None,
     num_candidates: int | None = None,
     process_group: "ProcessGroup | None" = None,
+    top_k: int | None = None,
 ) -> Ranks:
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
 
     dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps);
-        l2: -|q - e|^2; l1:
-    -sum |q - e|; the bias of each candidate is added.
+    l2: -|q - e|^2; l1: -sum |q - e|; the bias of each candidate is added.
 
-    Exact arithmetic ranks by the scores as real numbers: the ranks are the same on every device,
-    with any tiles, threads and libraries; infinite and NaN numbers follow IEEE arithmetic.
-    "product" ranks by the product that torch computes in the dtype of the embeddings (float32 for
-    half precision, except dot): scores that differ by less than its rounding may swap or tie.
-    Algorithm and costs: docs/scale.md.
+    Ranks are those of float64 scores, each computed by one fixed routine from its query, its
+    candidate and its bias alone: equal candidates tie, and the ranks do not depend on tiles,
+    batches, threads, backends or processes. Algorithm and costs: docs/scale.md. On an accelerator
+    the function waits for the device; on MPS, which has no float64, embeddings are ranked on the
+    CPU.
 
     With a ``process_group`` each process passes its slice of the candidates, and all get the ranks
-    among all of them: exact ranks are those of one process bit for bit, ranks by the product if a
-    score has the same bits everywhere. Every process must call the function, and an error on one
-    process is raised on all.
+    among all of them, which are those of one process bit for bit. Every process must call the
+    function, and an error on one process is raised on all.
 
     Args:
         queries (Tensor or array): (B, d) floats.
@@ -131,13 +138,10 @@ def rank_embeddings(
         similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all
             four.
         exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
-        chunk_size (int, default None): candidates per tile; None: 32768, by the product 256 to
-            4096.
+        chunk_size (int, default None): candidates per tile; None: 4096, on an accelerator 32768.
         backend (str, default "auto"): as in ``rank_scores``.
         bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have
             their own.
-        arithmetic (str, default None): "exact", "product", or None: exact on the CPU, except for
-            l1.
         offset (int, default None): index of the first candidate of the slice; None: slices are in
             order of processes.
         num_candidates (int, default None): N of all slices together, to be checked; None: their
@@ -145,6 +149,8 @@ def rank_embeddings(
         process_group (ProcessGroup, default None): processes with the same queries, target and
             exclude, whose columns are of all candidates, and with slices that cover the candidates
             once. None: this process has all.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the
+            ranks, filtered as the ranks are; not with process_group.
 
     Returns:
         Ranks, one entry per target, in the order of target.
@@ -153,6 +159,7 @@ def rank_embeddings(
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for options that do not
             fit together, and for slices with gaps or overlaps or arguments that differ on the
             processes.
+        RuntimeError: if products on a device are less accurate than their precision allows.
 
     >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
@@ -162,129 +169,26 @@ def rank_embeddings(
         queries = read_scores(queries, "queries", "embeddings")
         prepared = read_candidates(candidates, bias, similarity)
         check_embeddings(queries, prepared.embeddings, some=process_group is None)
-        if chunk_size is not None:
-            check_int("chunk_size", chunk_size, 1)
-        arithmetic, shard.size = (
-            resolve_arithmetic(arithmetic, similarity, queries.device),
-            len(prepared),
-        )
-        shard.settings |= {
-            "arithmetic": arithmetic,
-            "similarity": similarity,
-            "the device": queries.device.type,
-        }
-        shard.settings |= prepared.settings(queries)
-        if arithmetic == "product":
-            shard.settings["chunk_size"] = chunk_size
-    if arithmetic == "exact":
-        from torchrankmetrics.ranking.exact.rank import rank_exactly
-
-        how = similarity, backend, chunk_size
-        return rank_exactly(
-            queries, prepared, target, exclude, shard, *how, is_reused=prepared is candidates
-        )
-    narrowest = _NARROWEST if queries.is_cpu else _NARROWEST_ACCELERATOR
-    width = min(
-        chunk_size or max(narrowest, min(_WIDEST, _TILE // max(len(queries), 1))), shard.total
-    )
-    with torch.no_grad():
-        product = _Product(queries, prepared, similarity, width)
-        true_of, like = product.scores_of_pairs, product.buffer
-        return rank_chunks(product.chunks(), true_of, target, exclude, like, shard, backend)
-
-
-def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:
-    """Find how embeddings are ranked, "exact" or "product"."""
-    if arithmetic is None:
-        return "exact" if device.type == "cpu" and similarity in _EXACT else "product"
-    check_choice("arithmetic", arithmetic, ("exact", "product"))
-    if arithmetic == "exact" and similarity not in _EXACT:
-        raise ValueError(
-            f'arithmetic="exact" is for {", ".join(_EXACT)}; use "product" for {similarity}'
-        )
-    return arithmetic
-
-
-class _Product:
-    """Scores of queries (B, d) in one buffer; every product has one shape, because another may round differently."""
-
-    def __init__(
-        self, queries: Tensor, candidates: Candidates, similarity: str, width: int
-    ) -> None:
-        dtype = queries.dtype
-        # half precision overflows in squares and sums, and torch does not multiply float8
-        if dtype.itemsize == 1 or (dtype.itemsize == 2 and similarity != "dot"):
-            dtype = torch.float32
-        self.queries, self._candidates, self._dtype = queries.detach().to(dtype), candidates, dtype
-        self._product, self.width = _PRODUCTS[similarity], width
-        self._height = min(len(queries), _QUERIES if queries.is_cpu else _QUERIES_ACCELERATOR)
-        self.buffer = self.queries.new_empty(len(queries), width)
-
-    def scores(self, columns: Tensor | slice) -> Tensor:
-        B, candidates = len(self.queries), self._read(columns)
-        for first in range(0, B, max(1, self._height)):
-            first = min(first, B - self._height)  # the last queries begin earlier
-            rows = slice(first, first + self._height)
-            self._multiply(self.queries[rows], *candidates, self.buffer[rows])
-        return self.buffer
-
-    def chunks(self) -> Iterator[Tensor]:
-        n = len(self._candidates)
-        for left in range(0, n, self.width):
-            start = max(0, min(left, n - self.width))  # the last tile begins earlier
-            yield self.scores(slice(start, start + self.width))[:, left - start : n - start]
-
-    def scores_of_pairs(self, row: Tensor, column: Tensor) -> Tensor:
-        """Scores (P,) of pairs, from the diagonals of products."""
-        found, buffer = self.buffer.new_empty(len(column)), self.buffer[: self._height]
-        place, step = torch.arange(self.width, device=column.device), min(self._height, self.width)
-        for first in range(0, len(column), max(1, step)):
-            here = slice(first, first + step)
-            rows, columns = row[here], column[here]
-            candidates = self._read(columns[place % len(columns)])
-            queries = self.queries[rows[torch.arange(self._height, device=row.device) % len(rows)]]
-            found[here] = self._multiply(queries, *candidates, buffer).diagonal()[: len(rows)]
-        return found
-
-    def _read(self, columns: Tensor | slice) -> tuple[Tensor, Tensor | None]:
-        tile, bias = self._candidates.embeddings[columns], self._candidates.bias
-        bias = None if bias is None else bias[columns]
-        if len(tile) < self.width:
-            tile = torch.cat([tile, tile.new_zeros(self.width - len(tile), tile.shape[1])])
-            bias = (
-                None if bias is None else torch.cat([bias, bias.new_zeros(self.width - len(bias))])
+        for name, number in (("chunk_size", chunk_size), ("top_k", top_k)):
+            if number is not None:
+                check_int(name, number, 1)
+        if top_k is not None and process_group is not None:
+            raise ValueError(
+                "top_k must be None with a process_group, whose processes score only their shards"
             )
-        return tile.to(self._dtype), None if bias is None else bias.to(self._dtype)
+        shard.size = len(prepared)
+        shard.settings |= {"similarity": similarity, "the device": queries.device.type}
+        shard.settings |= prepared.settings(queries)
+    how = similarity, backend, chunk_size
+    ranks = rank_by_tiles(queries, prepared, target, exclude, shard, *how)
+    if top_k is not None:
+        from torchrankmetrics.ranking.best import best_of_tasks
 
-    def _multiply(self, queries: Tensor, tile: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-        scores = self._product(queries, tile, out)
-        return scores if bias is None else scores.add_(bias)
-
-
-def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:
-    """Scores (B, N) of all candidates in one matrix, by the product."""
-    candidates.check_unchanged()
-    return _Product(queries, candidates, similarity, len(candidates)).scores(slice(None))
-
-
-def _negative_distances(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
-    if chosen(queries) == "numba":  # a fifth of the time
-        from torchrankmetrics.ranking.counting.numba_backend import negative_distances
-
-        return negative_distances(queries, tile, out)
-    return torch.neg(torch.cdist(queries, tile, p=1), out=out)
-
-
-_PRODUCTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "dot": lambda queries, tile, out: torch.mm(queries, tile.T, out=out),
-    "cosine": lambda queries, tile, out: torch.mm(queries, tile.T, out=out).div_(
-        torch.linalg.vector_norm(tile, dim=1)
-    ),
-    "l2": lambda queries, tile, out: torch.addmm(
-        -tile.square().sum(1)[None], queries, tile.T, alpha=2, out=out
-    ),
-    "l1": _negative_distances,
-}
+        shape = len(queries), len(prepared)
+        tasks = read_tasks(target, exclude, shape, queries.device)
+        with torch.no_grad():
+            ranks.answers = best_of_tasks(queries, prepared, *how[:2], tasks, top_k)
+    return ranks
 
 
 def read_candidates(
@@ -295,7 +199,12 @@ def read_candidates(
         candidates = Candidates(candidates, bias)
     elif bias is not None:
         raise ValueError("bias must not be given with Candidates: they hold their own")
-    check_choice("similarity", similarity, _PRODUCTS)
+    if isinstance(similarity, str) and similarity.lower() in _ELSEWHERE:
+        raise ValueError(
+            f"similarity must be one of {', '.join(map(repr, SIMILARITIES))}; got {similarity!r}: "
+            f"pass {_ELSEWHERE[similarity.lower()]}"
+        )
+    check_choice("similarity", similarity, SIMILARITIES)
     if candidates.bias is not None and similarity == "cosine":
         raise ValueError(
             "bias is added to a product or a distance; with similarity cosine it must be None"

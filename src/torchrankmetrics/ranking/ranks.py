@@ -30,6 +30,7 @@ from torchrankmetrics.ranking.tasks import (
 from torchrankmetrics.validation import MOST_CANDIDATES, is_int, shorten
 
 if TYPE_CHECKING:
+    from torchrankmetrics.ranking.best import BestCandidates
     from torchrankmetrics.ranking.negatives import Negatives, Predictions
 
 
@@ -64,6 +65,8 @@ class Ranks:
     # (tasks,) row of scores of each task, and their number; None: one task each
     rows: tuple[Tensor, int] | None = None
     gain: Tensor | None = None  # float64 (tasks,), labels of a graded target; None: all are 1
+    # the best candidates of the queries, if ``top_k`` of ``rank_embeddings`` was given
+    answers: "BestCandidates | None" = None
 
     def __init__(
         self,
@@ -358,7 +361,8 @@ def rank_dense(
     if scores.requires_grad:
         scores = scores.detach()
     counts = count(scores, None, tasks.row, tasks.column, tasks.excluded, backend=backend)
-    return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
+    flags = tasks.flags_by(counts[2], scores.shape[1])
+    return from_counts(counts, flags, tasks.rows, tasks.gain)
 
 
 def rank_flat(

@@ -222,10 +222,3 @@ class Shard(Communicator):
             _bytes(rows if rows.ndim == 2 else rows[:, None]) * (self.local(column) >= 0)[:, None]
         )
         return self.all_sum(given).view(rows.dtype).view(rows.shape)
-
-    def rows_of(self, table: Tensor, column: Tensor) -> Tensor:
-        """Rows of candidates ``column``, int64 (P,), of any shard, from the rows (n,) or (n, w) of this shard."""
-        local = self.local(column)
-        found = table.new_zeros(len(column), *table.shape[1:])
-        found[local >= 0] = table[local[local >= 0]]
-        return self.gather_from_owner(found, column)

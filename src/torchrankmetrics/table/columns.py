@@ -378,7 +378,7 @@ def raise_faults(flags: npt.NDArray[np.int64]) -> int:
                 f"{text}; {number} ranking tasks of an accelerator violate this (reported at "
                 "compute)"
             )
-    if seen >= 2 * fault.PARTIAL:
+    if seen >= 2 * fault.LARGEST:
         raise ValueError(
             f"rows must have known flags in side_and_flags, got {seen:#x}: a later version wrote "
             "them"

@@ -18,7 +18,9 @@ def strategies(
     definition: RankDefinition,
 ) -> Iterator[Callable[[RankDefinition, CandidateCounts], Moments | None]]:
     """Yield the strategies for a metric, in order; they return None or raise for counts that they do not serve."""
-    kind, p, a = definition.aggregation, known(definition.f).exponent, known(definition.g).exponent
+    kind = definition.aggregation
+    p = known(definition.f).exponent
+    a = known(definition.g).exponent
     if definition.is_mean_of_f:
         yield mean_of_f
     elif definition.is_geometric_mean:
@@ -61,7 +63,8 @@ def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Momen
     log_mean = log_spread = 0.0
     for weight in np.unique(counts.weight):
         part = counts.weight == weight
-        N, count = counts.num_candidates[part], counts.count[part]
+        N = counts.num_candidates[part]
+        count = counts.count[part]
         log_factor, relative_variance = _power_moments(
             prefix_rule(N.tobytes()), known(definition.g).direction * weight
         )
@@ -97,6 +100,9 @@ class ExactExpectation(CachedExpectation):
     def __init__(self, cache_size: int = 512) -> None:
         self._cache_size = cache_size
         self._cached = functools.lru_cache(cache_size)(_exact_moments)
+
+    def _of_queries(self, definition: Any, queries: Any) -> Moments:
+        return definition.exact_moments(queries)  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ExactExpectation":
         return self  # copies of a metric share the cache
