@@ -14,7 +14,7 @@ from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
-from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows, is_empty_query, used
 from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
 
 Cluster = Literal["group", "sample_id"] | Integers
@@ -136,7 +136,7 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
             f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}"
         )
     keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
-    if (keys == ABSENT).any():
+    if ((keys == ABSENT) & ~is_empty_query(rows)).any():
         raise ValueError(
             f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to update (or a "
             "column)"
@@ -145,10 +145,18 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
 
 
 def clusters_of(cluster: Cluster | None, rows: Rows, of: str) -> IntArray | None:
-    """Cluster of every row (n,) from a column or an array; TypeError, ValueError unless it has one integer per row."""
+    """Cluster of every row (n,) from a column or an array; TypeError, ValueError unless it has one integer per row.
+
+    An array may leave out queries without a relevant item, which are one more cluster then.
+    """
     if isinstance(cluster, str | None):
         return None if cluster is None else named_clusters(rows, cluster)
     array = as_ids(cluster, "cluster").cpu().numpy()
+    is_task = ~is_empty_query(rows)
+    if array.shape == (is_task.sum(),) != (len(rows),):
+        keys = np.full(len(rows), ABSENT)
+        keys[is_task] = array
+        return keys
     if array.shape != (len(rows),):
         raise ValueError(
             f"cluster must have one key per row of {of}, shape ({len(rows)},); got {array.shape}. "
@@ -159,7 +167,7 @@ def clusters_of(cluster: Cluster | None, rows: Rows, of: str) -> IntArray | None
 
 def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
     """Clusters of rows with sample ids, in the order of the canonical rows, without repeats."""
-    weighed = weights(rows) > 0
+    weighed = used(rows, "both")
     own = np.asarray(clusters_of(keys, rows, of))[weighed]
     tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]
     _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
@@ -182,7 +190,8 @@ def confidence_intervals(
     check_choice("method", method, METHODS)
     check_int("n_resamples", n_resamples, 100)
     check_int("seed", seed, 0)
-    keys = clusters_of(cluster, analysis.rows, "table()")
+    keys = clusters_of(cluster, np.concatenate([analysis.rows, analysis.empty]), "table()")
+    keys = None if keys is None else keys[: len(analysis.rows)]
     if not isinstance(cluster, str | None) and (Columns(analysis.rows).sample_id == ABSENT).any():
         raise ValueError(
             "cluster as an array needs a sample_id for every task, because rows without one are "

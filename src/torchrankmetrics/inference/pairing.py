@@ -9,12 +9,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
+from torchrankmetrics.definitions.protocol import (
+    Average,
+    EmptyQueries,
+    Side,
+    ValueDefinition,
+    ValueSample,
+)
 from torchrankmetrics.definitions.sample import IntArray, Sample
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, clusters_of
 from torchrankmetrics.metrics.measure import Analysis, Measure, query_sample_of, sample_of
 from torchrankmetrics.metrics.registry import as_measure
-from torchrankmetrics.ranking.arrays import as_tensor
+from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -24,6 +30,7 @@ from torchrankmetrics.table.columns import (
     Rows,
     canonical_rows,
     gains,
+    is_empty_query,
     used,
     weights,
 )
@@ -127,13 +134,17 @@ def as_table(evaluation: Evaluation) -> RankTable:
 def paired_rows(
     runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
 ) -> tuple[list[Rows], IntArray | None]:
-    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and the cluster of each task."""
+    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and the cluster of each task.
+
+    Behind the tasks are the queries without a relevant item.
+    """
     given = []
     for run, name in zip(runs, names, strict=True):
         table = as_table(run.local_table() if isinstance(run, Collected) else run)
         check_complete(table, name)
         given.append(table.rows.cpu().numpy())
-    without_id = [Columns(rows).sample_id == ABSENT for rows in given]
+    ranked = [rows[~is_empty_query(rows)] for rows in given]
+    without_id = [Columns(rows).sample_id == ABSENT for rows in ranked]
     by_id = not all(absent.all() for absent in without_id)
     if lacking := [
         name for name, absent in zip(names, without_id, strict=True) if by_id and absent.any()
@@ -144,8 +155,8 @@ def paired_rows(
         )
     # an analysis warns of NaN scores and of repeats that differ, and raises errors that an
     # accelerator has flagged
-    canonical = [Analysis([torch.from_numpy(rows)]).table_rows for rows in given]
-    ordered = canonical if by_id else given
+    analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
+    ordered = [one.table_rows for one in analyses] if by_id else ranked
     for run, rows, name in zip(runs, ordered, names, strict=True):
         if by_id:
             _check_same_ids(ordered[0], rows, names[0], name)
@@ -163,9 +174,24 @@ def paired_rows(
                 "column sample_id), or ranks of the same tasks in the same order"
             )
         check_same_tasks(ordered[0], rows, names[0], name)
-    if by_id and not isinstance(runs[0], Collected) and not isinstance(cluster, str | None):
-        cluster = canonical_clusters(cluster, given[0], names[0])
+    if not isinstance(cluster, str | None):
+        if not by_id:
+            cluster = _of_tasks(cluster, given[0])
+        elif not isinstance(runs[0], Collected):
+            cluster = canonical_clusters(cluster, given[0], names[0])
+    # queries without a relevant item come last
+    ordered = [
+        np.concatenate([rows, one.empty]) if len(one.empty) else rows
+        for rows, one in zip(ordered, analyses, strict=True)
+    ]
     return ordered, clusters_of(cluster, ordered[0], names[0])
+
+
+def _of_tasks(cluster: Integers, rows: Rows) -> IntArray:
+    """Leave out the clusters of queries without a relevant item, if there is one for each row."""
+    is_empty = is_empty_query(rows)
+    keys = as_ids(cluster, "cluster").cpu().numpy()
+    return keys[~is_empty] if len(keys) == len(rows) else keys
 
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:
@@ -251,12 +277,23 @@ class PairedSource(NamedTuple):
         return [sample_of(part, average) for part in parts], index
 
     def query_sample(
-        self, definition: "QueryDefinition", side: Side, average: Average
+        self,
+        definition: "QueryDefinition",
+        side: Side,
+        average: Average,
+        empty_queries: EmptyQueries = "skip",
     ) -> tuple[Sequence[Sample], IntArray]:
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
         from torchrankmetrics.table.queries import queries_of, used_queries
 
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
+        if empty_queries == "skip":
+            weighed = np.flatnonzero(used(self.rows[0], "both"))
+        elif len({len(run) for run in self.rows}) > 1:
+            raise ValueError(
+                "the models differ in which queries have no relevant item: rank the same queries "
+                "with both, or leave them out with empty_queries='skip'"
+            )
         parts = [run[weighed] for run in self.rows]
         names = np.stack([Columns(part).query for part in parts], 1)
         is_same = not ((names == ABSENT).mean(1) % 1).any()
@@ -286,7 +323,7 @@ class PairedSource(NamedTuple):
                 "the models differ in which tasks are relevant items of one query: rank the same "
                 "queries with both, in the same form, or name them with query="
             )
-        chosen = used_queries(definition, first, side)
+        chosen = used_queries(definition, first, side, empty_queries)
         return [query_sample_of(queries.take(chosen), average) for queries in found], weighed[
             first.row[chosen]
         ]

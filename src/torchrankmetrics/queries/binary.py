@@ -10,7 +10,14 @@ from scipy.special import digamma, zeta
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means
-from torchrankmetrics.definitions.transforms import AUC, IDENTITY, AtMost, KnownTransform, Power
+from torchrankmetrics.definitions.transforms import (
+    AUC,
+    IDENTITY,
+    AtMost,
+    KnownTransform,
+    Power,
+    with_limits,
+)
 from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.summands import Atoms
 from torchrankmetrics.queries.kind import (
@@ -52,6 +59,7 @@ class AveragePrecisionKind(_Reciprocal):
             share[long] = panel_means(
                 lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1
             )
+        share = with_limits(self.f, share, o, sample.num_candidates[sample.query])
         return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
@@ -127,6 +135,7 @@ class AreaUnderCurve(QueryKind):
 
     f = AUC
     uses_candidates = True
+    counts_empty = False
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         return np.asarray(m < N)
@@ -199,7 +208,7 @@ class FirstReciprocal(_Reciprocal):
             self.f, o[one], np.where(t == b, o, o + b - 1)[one], sample.num_candidates[one]
         )
         result[~one] = self._sums(o[~one], b[~one], t[~one])
-        return result
+        return with_limits(self.f, result, o, sample.num_candidates)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         mean, variance = np.empty(len(N)), np.zeros(len(N))

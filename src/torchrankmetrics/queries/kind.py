@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray, changes
-from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, apply_transform
+from torchrankmetrics.definitions.transforms import (
+    AtMost,
+    KnownTransform,
+    apply_transform,
+    with_limits,
+)
 from torchrankmetrics.null.tails.summands import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
@@ -27,6 +32,7 @@ class QueryKind:
     f: KnownTransform  # with one relevant item, at rank r, the value is scale * f(r)
     is_share: ClassVar[bool] = False  # of queries
     uses_candidates: ClassVar[bool] = False  # whether the value depends on the number of candidates
+    counts_empty: ClassVar[bool] = True  # whether 0 is a value of queries without a relevant item
     is_graded: bool = False  # whether it depends on the gains of the relevant items
     scale: float = 1.0
     # of values; None: no bound, or an unknown one
@@ -149,7 +155,7 @@ def place_means(f: KnownTransform, low: IntArray, high: IntArray, N: IntArray) -
     means, several = apply_transform(f, low.astype(np.float64), num_candidates=N), low < high
     if several.any():
         means[several] = f.block_means(low[several], high[several], N[several])
-    return means
+    return with_limits(f, means, low, N)
 
 
 def moments_by_candidates(f: KnownTransform, N: IntArray) -> tuple[FloatArray, FloatArray]:

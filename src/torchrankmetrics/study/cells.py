@@ -129,11 +129,10 @@ def _sample(
     run: LoadedRun, measure: Measure, cluster: str | None
 ) -> tuple[Sample, IntArray | None]:
     """The tasks or queries of a run, and their clusters."""
-    definition = measure.definition
-    if definition.of_tasks is None:
+    if measure.definition.of_tasks is None:
         keys = None if cluster is None else clusters_of_queries(run.analysis, measure, cluster)
         return measure.sample(run.analysis), keys
-    (sample,), chosen = definition.sample(PairedSource([run.rows]), measure.side, measure.average)
+    (sample,), chosen = measure.sample(PairedSource([run.rows]))
     return sample, None if cluster is None else named_clusters(run.rows, cluster)[chosen]
 
 
@@ -145,7 +144,7 @@ def _together(
     if not rows:
         return None, ""
     try:
-        samples, chosen = definition.sample(PairedSource(rows), measure.side, measure.average)
+        samples, chosen = measure.sample(PairedSource(rows))
         keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
         values = np.stack(
             [definition.unit_values(sample, measure.rank_type) for sample in samples], 1
