@@ -179,7 +179,7 @@ def test_an_update_waits_for_nothing(device):
     known.tails(*torch.zeros(2, 1).long().to(device))  # from here on the index is on the device
     for seed in range(3):
         scores, target, columns = batch(seed, device)
-        pairs = torch.stack([torch.arange(6, device=device), target.flip(0)])
+        pairs = (torch.arange(6, device=device), target.flip(0))
         with standin.no_waiting():
             rank_dense(
                 scores,
