@@ -41,7 +41,7 @@ def main() -> None:
     ):
         collection = RankCollection(METRICS)
         ranks = rank_embeddings(
-            questions.to(dtype), passages.to(dtype), relevant, arithmetic=arithmetic
+            questions.to(dtype), passages.to(dtype), tuple(relevant), arithmetic=arithmetic
         )
         collection.update(ranks)
         print(

@@ -184,7 +184,7 @@ def test_tables_and_files_have_a_row_without_rank(tmp_path, suffix):
     assert named.query_values(rr) == {5: 1.0, 6: 0.0, 7: 1 / 3}
     assert evaluate(loaded.compact(), metrics=["mrr"])["mrr"] == collection.compute()["mrr"]
     for wrong in ({"optimistic": [1]}, {"optimistic": [0], "sample_id": [3]}):
-        with pytest.raises(ValueError, match="must be .* in rows that are empty"):
+        with pytest.raises(ValueError, match=r"must be .* in rows that are empty"):
             RankTable.from_numpy(wrong | {"empty": [True]})
     with pytest.raises(ValueError, match="ranks must lie between 1 and num_candidates"):
         RankTable.from_numpy({"optimistic": [0]})

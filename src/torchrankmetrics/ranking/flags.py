@@ -1,5 +1,7 @@
 """Flags of ranking tasks (NaN, sampled, unfiltered): stored with the rows, reported at `compute`."""
 
+from torch import Tensor
+
 NAN, TARGET_RANGE, EXCLUDE_RANGE, TARGET_EXCLUDED = 1, 2, 4, 8
 RANK_RANGE, RANK_ORDER, NO_CANDIDATES, WEIGHT = 16, 32, 64, 128
 SAMPLED, REPEATED, FILTERED, RAW, QUERY, PARTIAL = 256, 512, 1024, 2048, 4096, 8192
@@ -35,3 +37,15 @@ ERRORS = {
         "weight and gain must be finite and not negative, and weight not zero for a whole update",
     ),
 }
+
+
+def check(
+    wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | None
+) -> Tensor | None:
+    """Raise an error on the CPU; flag the tasks on an accelerator, whose values are read at ``compute``."""
+    if not wrong.is_cpu:
+        return wrong * kind if flags is None else flags | wrong * kind
+    if wrong.any():
+        first = int(wrong.nonzero()[0])
+        raise ValueError(f"{text}, got {values[first].item()} for task {first}")
+    return flags

@@ -31,6 +31,7 @@ from torchrankmetrics.table.columns import (
     HasRows,
     name_by_content,
 )
+from torchrankmetrics.table.entries import read_entries
 from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_number
 
 _RANKS, _BEHIND_RANKS = PLACES["ranks"], slice(PLACES["side_and_flags"], None)
@@ -114,9 +115,8 @@ def make_block(
             "existing ranks are passed as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
-        from torchrankmetrics.table.entries import entry_block
-
-        return entry_block(preds, target, indexes, exclude, facts, backend)
+        ranks, facts = read_entries(preds, target, indexes, exclude, facts, backend)
+        return rows_of(ranks, facts, flag_repeats=True)
     if preds.ndim == 1:
         raise ValueError(
             f"{name} must be (B, N): one row of candidate scores per query; got "
@@ -211,7 +211,9 @@ def _columns_of(ranks: Ranks, facts: TaskFacts) -> dict[str, Tensor]:
         columns["sample_id"] = _integers(facts.sample_id, "sample_id", ranked)
     if facts.query is not None:
         names = columns["query"] = _integers(facts.query, "query", ranked)
-        flags = check(names < 0, names, "query must hold ids of at least 0", fault.QUERY, flags)
+        flags = fault.check(
+            names < 0, names, "query must hold ids of at least 0", fault.QUERY, flags
+        )
     elif flags is not None and ranks.rows is None:
         flags = flags & ~(fault.FILTERED | fault.RAW)
     if facts.weight is not None:
@@ -242,18 +244,6 @@ def _block_on_cpu(ranked: Tensor, side: TaskSide | None, per_task: dict[str, Ten
     for name, column in per_task.items():
         columns[PLACES[name]] = column.numpy()
     return torch.from_numpy(columns.T)
-
-
-def check(
-    wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | None
-) -> Tensor | None:
-    """Raise an error on the CPU; flag the tasks on an accelerator, whose values are read at ``compute``."""
-    if not wrong.is_cpu:
-        return wrong * kind if flags is None else flags | wrong * kind
-    if wrong.any():
-        first = int(wrong.nonzero()[0])
-        raise ValueError(f"{text}, got {values[first].item()} for task {first}")
-    return flags
 
 
 def has_repeats(ids: npt.NDArray[np.int64]) -> bool:
@@ -298,7 +288,7 @@ def _integers(values: Integers, name: str, ranked: Tensor) -> Tensor:
 def _bits(
     values: Numbers, name: str, ranked: Tensor, flags: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Bits of weights or gains as float64; and the flags, as ``check``."""
+    """Bits of weights or gains as float64; and the flags, as ``fault.check``."""
     if not isinstance(values, Tensor) and (number := one_number(values)) is not None:
         values = torch.full_like(ranked[0], float(number), dtype=torch.float64)
     tensor = as_tensor(values, name)
@@ -307,7 +297,9 @@ def _bits(
     tensor = _of_tasks(tensor, name, ranked, isinstance(values, Tensor))
     tensor = tensor.to(torch.float64) + 0.0  # -0.0 and 0.0 have different bits
     wrong = ~(tensor >= 0) | tensor.isinf()
-    flags = check(wrong, tensor, f"{name} must be finite and not negative", fault.WEIGHT, flags)
+    flags = fault.check(
+        wrong, tensor, f"{name} must be finite and not negative", fault.WEIGHT, flags
+    )
     return tensor.view(torch.int64), flags
 
 

@@ -3,7 +3,7 @@
 Flat scores are rows until `compute`, where the whole list of every query is ranked.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,8 +13,7 @@ from torchrankmetrics.definitions.sample import changes
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.ranks import rank_listed, trusted
-from torchrankmetrics.table.blocks import TaskFacts, check, rows_of
+from torchrankmetrics.ranking.ranks import Ranks, rank_listed, trusted
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -31,16 +30,19 @@ from torchrankmetrics.table.columns import (
     weights,
 )
 
+if TYPE_CHECKING:
+    from torchrankmetrics.table.blocks import TaskFacts
+
 _EXACT = 1 << 53  # larger integers are not all float64 numbers
 
 
-def entry_block(
-    preds: Tensor, target: Any, indexes: Integers, exclude: Any, facts: TaskFacts, backend: str
-) -> Tensor:
-    """Write flat scores (T,) as rows: score and label as float64 bits, the index as query.
+def read_entries(
+    preds: Tensor, target: Any, indexes: Integers, exclude: Any, facts: "TaskFacts", backend: str
+) -> tuple[Ranks, "TaskFacts"]:
+    """Read flat scores (T,) as ranks that are bits of scores, with labels as gain, and their facts.
 
-    Arguments as of ``RankMetric.update`` with ``indexes``. With ``exclude``, waits for an
-    accelerator.
+    Arguments as of ``RankMetric.update`` with ``indexes``, which are the queries. With ``exclude``,
+    waits for an accelerator.
     """
     if preds.ndim != 1 or preds.is_complex():
         raise ValueError(
@@ -61,7 +63,7 @@ def entry_block(
         score = score[candidates]
         label = label[candidates]
     zero = torch.zeros_like(score, dtype=torch.int64)
-    flags = check(
+    flags = fault.check(
         ~(label >= 0) | label.isinf(),
         label,
         "target must hold finite labels of at least 0",
@@ -69,9 +71,7 @@ def entry_block(
         torch.full_like(zero, fault.ENTRY),
     )
     columns = torch.stack((score.view(torch.int64), zero, zero))
-    block = rows_of(trusted(columns, flags), facts, flag_repeats=True)
-    Columns(block).gain_bits = (label + 0.0).view(torch.int64)  # 0.0 and -0.0 have other bits
-    return block
+    return trusted(columns, flags, None, label + 0.0), facts  # -0.0 and 0.0 have different bits
 
 
 def _flat(values: Any, name: str, preds: Tensor) -> Tensor:
@@ -157,9 +157,9 @@ def _sorted_lists(entries: Rows) -> tuple[Rows, int]:
     repeated = named & ~changes(about.side[order], about.sample_id[order])
     is_other = np.zeros(len(order), dtype=bool)
     is_other[starts] = True
-    kept = entries[order[~repeated]]
-    order, _ = sorted_rows([Columns(kept).side, Columns(kept).query])
-    return kept[order], int((repeated & is_other).sum())
+    entries = entries[order[~repeated]]
+    lists, _ = sorted_rows([Columns(entries).side, Columns(entries).query])
+    return entries[lists], int((repeated & is_other).sum())
 
 
 def _ranked(entries: Rows, starts: Rows) -> tuple[Rows, Rows, Any]:
