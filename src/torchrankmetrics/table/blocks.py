@@ -31,7 +31,6 @@ from torchrankmetrics.table.columns import (
     HasRows,
     name_by_content,
 )
-from torchrankmetrics.table.entries import read_entries
 from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_number
 
 _RANKS, _BEHIND_RANKS = PLACES["ranks"], slice(PLACES["side_and_flags"], None)
@@ -115,6 +114,8 @@ def make_block(
             "existing ranks are passed as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
+        from torchrankmetrics.table.entries import read_entries
+
         ranks, facts = read_entries(preds, target, indexes, exclude, facts, backend)
         return rows_of(ranks, facts, flag_repeats=True)
     if preds.ndim == 1:
