@@ -330,7 +330,8 @@ class RankCollection(RowOwner, MetricCollection):
 
         rows = self._first.rows.as_one(self._first.device)
         if has_entries(rows):
-            rows = torch.from_numpy(rank_entries(rows.cpu().numpy())[0]).to(rows.device)
+            ranked, _ = rank_entries(rows.cpu().numpy())
+            rows = torch.from_numpy(ranked).to(rows.device)
         return RankTable(rows)
 
     def summary(self) -> "Summary":

@@ -74,15 +74,10 @@ class Analysis:
         columns = [block.numpy().T for block in blocks or [empty_rows()]]
         rows = (np.concatenate(columns, 1) if len(columns) > 1 else columns[0]).T
         seen = raise_faults(Columns(rows).flags)
-        num_differing = 0
         self.empty = rows[:0]  # queries without a relevant item
         if seen & (fault.ENTRY | fault.EMPTY):
-            from torchrankmetrics.table.entries import rank_entries, set_empty_aside
-
-            if seen & fault.ENTRY:
-                rows, num_differing = rank_entries(rows)
-                seen |= int(np.bitwise_or.reduce(Columns(rows).flags, initial=0))
-            rows, self.empty = set_empty_aside(rows)
+            rows = self._ranking_tasks(rows)
+            seen |= int(np.bitwise_or.reduce(Columns(rows).flags, initial=0))
         repeated = bool(seen & fault.REPEATED)
         if repeated:
             rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
@@ -110,12 +105,6 @@ class Analysis:
                 "every ranking task has the weight 0 or the gain 0, so values are NaN: pass "
                 "numbers above 0"
             )
-        if num_differing:
-            warn(
-                f"{num_differing} repeated (side, sample_id) came with different scores or labels; "
-                "the smallest row of each is kept. For sample_id pass the index in the dataset, not "
-                "the position in the batch"
-            )
         if self._differing:
             # equal repeats that storage="counts" merged are not counted
             lost = int(
@@ -133,6 +122,20 @@ class Analysis:
                 "scores; a NaN never helps: a NaN true score ranks last, a NaN candidate counts "
                 "as better than the truth"
             )
+
+    def _ranking_tasks(self, rows: Rows) -> Rows:
+        """Rank the scores of flat lists, and set queries without a relevant item aside."""
+        from torchrankmetrics.table.entries import rank_entries, set_empty_aside
+
+        rows, num_differing = rank_entries(rows)
+        if num_differing:
+            warn(
+                f"{num_differing} repeated (side, sample_id) came with different scores or labels; "
+                "the smallest row of each is kept. For sample_id pass the index in the dataset, not "
+                "the position in the batch"
+            )
+        rows, self.empty = set_empty_aside(rows)
+        return rows
 
     def once(self, key: Hashable, compute: Callable[[], Found]) -> Found:
         """Return a result, computed at the first call with its key."""

@@ -141,6 +141,8 @@ def rank_entries(rows: Rows) -> tuple[Rows, int]:
     entries with a repeated sample id that differ from the one that stays.
     """
     is_entry = Columns(rows).flags & fault.ENTRY > 0
+    if not is_entry.any():
+        return rows, 0
     entries, num_differing = _sorted_lists(rows[is_entry])
     starts = np.flatnonzero(changes(Columns(entries).side, Columns(entries).query))
     tasks, num_candidates, has_item = _ranked(entries, starts)

@@ -102,10 +102,9 @@ def check_queries(rows: Rows, of_scores: bool, forbids_empty: bool) -> None:
     columns = Columns(rows)
     weighed = columns.weight_bits != 0
     rows = rows if weighed.all() else rows[weighed]
-    if has_entries(torch.from_numpy(rows)):
-        if of_scores:
-            return
-        rows = rank_entries(rows)[0]
+    if of_scores and has_entries(torch.from_numpy(rows)):
+        return
+    rows, _ = rank_entries(rows)
     columns = Columns(rows)
     check_not_excluded(rows)
     is_empty = is_empty_query(rows) & (columns.query == ABSENT)
