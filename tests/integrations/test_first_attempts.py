@@ -102,7 +102,10 @@ ATTEMPTS = {
     "values of runs": (lambda: evaluate(QRELS, RUN), r"trec\.evaluate_run\(qrels, run"),
     "names": (lambda: updated(["d1", "d2"], ["d1"]), "names are not scores.*trec"),
     "k": (lambda: evaluate(SCORES, TARGET, k=10), "a cut is part of a name"),
-    "top_k": (lambda: evaluate(SCORES, TARGET, top_k=10), r"is part of a name: .*rank_triples, .* top_k="),
+    "top_k": (
+        lambda: evaluate(SCORES, TARGET, top_k=10),
+        r"is part of a name: .*rank_triples, .* top_k=",
+    ),
     "labels": (
         lambda: updated(SCORES, 2 * RELEVANT),
         r"two dimensions.* got .* target\.float\(\) for labels",
