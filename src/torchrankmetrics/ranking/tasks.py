@@ -176,12 +176,12 @@ def _read_target(
         raise IndexError(
             f"target must lie in the rows of scores (0, {N}), which has none; got {len(row)} tasks"
         )
-    empty = _rows_without(row, B) if is_by_row(target) else none
+    empty = rows_without(row, B) if is_by_row(target) else none
     gain = None if gain is None else gain.to(device)
     return (row.to(device), column.to(device), gain), empty.to(device)
 
 
-def _rows_without(row: Tensor, num_rows: int) -> Tensor:
+def rows_without(row: Tensor, num_rows: int) -> Tensor:
     """Find the rows that have no cell, from the row (P,) of every cell; waits for an accelerator."""
     if row.is_cpu:  # NumPy's calls cost a fifth of torch's
         number = np.bincount(row.numpy(), minlength=num_rows)
