@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from torch.utils.data import DataLoader
 
 from fuzzing import cases
-from torchrankmetrics import RankCollection
+from torchrankmetrics import MeanReciprocalRank, RankCollection
 from torchrankmetrics.integrations.lightning import UnpaddedBatchSampler
 from worker_pool import WorkerPool
 
@@ -208,3 +208,42 @@ def test_a_wrong_name_or_mode_is_an_error_before_training(tmp_path: Path) -> Non
         fit(tmp_path, EarlyStopping(monitor="val/hist@1"))
     with pytest.raises(ValueError, match="mode must be 'min' for 'val/mr'"):
         fit(tmp_path, EarlyStopping(monitor="mr", mode="max"))
+
+
+def test_steps_and_epochs_log_the_compute_of_a_subclass(tmp_path: Path) -> None:
+    import pytorch_lightning as pl
+
+    class Percent(MeanReciprocalRank):
+        def update(self, preds: torch.Tensor, target: torch.Tensor) -> None:  # type: ignore[override]
+            for part in (preds, preds.flip(1)):
+                super().update(part, target)
+
+        def compute(self) -> torch.Tensor:
+            return 100 * super().compute()
+
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.metric = Percent()
+            self.steps: list[float] = []
+
+        def validation_step(self, batch: torch.Tensor, index: int) -> None:
+            target = torch.zeros(len(batch), dtype=torch.int64)
+            self.metric(batch, target)
+            self.steps.append(self.metric._forward_cache.item())
+            self.log("mrr", self.metric, on_step=True, on_epoch=True)
+
+    module = Module()
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        default_root_dir=tmp_path,
+    )
+    scores = torch.tensor([[0.9, 0.5, 0.1], [0.9, 0.5, 0.3], [0.5, 0.9, 0.1], [0.5, 0.9, 0.1]])
+    trainer.validate(module, DataLoader(scores, batch_size=2), verbose=False)
+    # ranks 1 and 3, then 2 and 3
+    assert module.steps == pytest.approx([100 * 2 / 3, 100 * 5 / 12])
+    assert trainer.callback_metrics["mrr_epoch"].item() == pytest.approx(100 * 13 / 24)

@@ -15,7 +15,7 @@ import reference_ranks
 from fuzzing import cases
 from reference import Task
 from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate
-from torchrankmetrics.metrics import state as state_module
+from torchrankmetrics.metrics import buffer as buffer_module
 
 NAMES = ["mr", "mrr", "hits_at_3", "median_rank", "gmr", "rank_variance", "tie_rate", "count"]
 SIDES = [None, "head", "tail"]
@@ -35,7 +35,7 @@ class CollectionMachine(RuleBasedStateMachine):
     @initialize(target=stored, storage=st.sampled_from(["ranks", "counts"]))
     def begin(self, storage):
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(state_module, "_COMPACT_FROM", 4)
+        self.patch.setattr(buffer_module, "_COMPACT_FROM", 4)
         return self.fresh(storage)
 
     @rule(target=stored, storage=st.sampled_from(["ranks", "counts"]))

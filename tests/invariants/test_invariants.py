@@ -25,7 +25,7 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.definitions import WithCandidates, power_mean_rank
-from torchrankmetrics.metrics import state as state_module
+from torchrankmetrics.metrics import buffer as buffer_module
 from torchrankmetrics.metrics.registry import parse_name
 
 # user-defined f that a metric of the package has too; the one of AUC is undefined for a single
@@ -84,7 +84,7 @@ def test_any_split_and_order_of_updates_gives_the_same_bits(storage, cuts, seed,
     if shuffle:
         order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
         rows = {key: column[order] for key, column in rows.items()}
-    with mock.patch.object(state_module, "_COMPACT_FROM", 4):
+    with mock.patch.object(buffer_module, "_COMPACT_FROM", 4):
         for begin, end in itertools.pairwise([0, *sorted(cuts), 40]):
             feed(parts, rows, slice(begin, end))
         feed(parts, rows)
@@ -95,7 +95,7 @@ def test_any_split_and_order_of_updates_gives_the_same_bits(storage, cuts, seed,
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monkeypatch):
     # compaction keeps the count of different repeats
-    monkeypatch.setattr(state_module, "_COMPACT_FROM", 1)
+    monkeypatch.setattr(buffer_module, "_COMPACT_FROM", 1)
     for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1]):
         collection = RankCollection(["mr", "count"], storage=storage)
         for rank in order:

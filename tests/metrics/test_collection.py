@@ -29,7 +29,7 @@ from torchrankmetrics import (
     Ranks,
     RankTable,
 )
-from torchrankmetrics.metrics import state as state_module
+from torchrankmetrics.metrics import buffer as buffer_module
 from torchrankmetrics.table.blocks import TaskFacts, rows_of
 from torchrankmetrics.table.columns import Columns
 from worker_pool import WorkerPool
@@ -239,7 +239,7 @@ THREADS, UPDATES, TASKS = 8, 60, 64
 
 @pytest.fixture
 def _often_merged_and_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(state_module, "_COMPACT_FROM", 1 << 10)
+    monkeypatch.setattr(buffer_module, "_COMPACT_FROM", 1 << 10)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield

@@ -1,6 +1,7 @@
 """What torchmetrics requires of a metric, and what users type and read: metrics of every kind, the collection."""
 
 import inspect
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ from torchrankmetrics import (
     Ranks,
     evaluate,
 )
-from torchrankmetrics.metrics import state
+from torchrankmetrics.metrics import buffer
 
 
 @every_kind
@@ -96,7 +97,7 @@ def test_rows_that_inference_mode_stores_are_ordinary_tensors(
     storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lightning evaluates under it on NCCL; values inside and outside are drawn in test_fuzz_state.py."""
-    monkeypatch.setattr(state, "_COMPACT_FROM", 3)  # counts are merged often
+    monkeypatch.setattr(buffer, "_COMPACT_FROM", 3)  # counts are merged often
     metric = RankCollection(["mrr", "z_mrr", "median_rank"], storage=storage, compute_on_cpu=True)
     ranks = Ranks([1, 4, 2], None, 9)
     with torch.inference_mode():
@@ -353,11 +354,15 @@ PAIRS = (torch.tensor([0, 1]), torch.tensor([1, 0]))
         *(
             {"weight": np.array([1.0, 2.0])},
             {"group": torch.tensor([0, 1]), "preds": Ranks([1, 2], None, 3)},
+            {"sample_id": torch.tensor([0, 1])},
         ),
     ],
 )
+@pytest.mark.parametrize(
+    "make", [MeanRank, lambda: MeanRank() - 1.0, lambda: MinMaxMetric(MeanRank())]
+)
 def test_a_boot_strapper_raises_for_states_it_cannot_resample(
-    keywords: dict[str, Any], strategy: str
+    make: Callable[[], Any], keywords: dict[str, Any], strategy: str
 ) -> None:
     torch.manual_seed(0)
     two = {
@@ -365,9 +370,19 @@ def test_a_boot_strapper_raises_for_states_it_cannot_resample(
         "target": torch.tensor([2, 2]),
     }
     two = {} if "preds" in keywords else two
-    for make in (MeanRank, lambda: MeanRank() - 1.0):
-        wrapped = BootStrapper(make(), num_bootstraps=8, sampling_strategy=strategy)
+    wrapped = BootStrapper(make(), num_bootstraps=8, sampling_strategy=strategy)
+    for one in (wrapped, wrapped.clone(), pickle.loads(pickle.dumps(wrapped))):
         with pytest.raises(ValueError, match="cannot be resampled by BootStrapper"):
-            wrapped.update(**{**two, **keywords})
-        assert all(not getattr(metric, "rows", []) for metric in wrapped.metrics)
+            one.update(**{**two, **keywords})
+        assert all(not getattr(metric, "rows", []) for metric in one.metrics)
     RankCollection(["mr"]).update(**{**two, **keywords})  # by itself it is taken
+    MeanRank().clone().update(**{**two, **keywords})
+
+
+def test_a_boot_strapper_has_the_standard_error_of_the_mean() -> None:
+    torch.manual_seed(0)
+    wrapped = BootStrapper(MeanRank(), num_bootstraps=400, sampling_strategy="multinomial")
+    scores = torch.rand(200, 50)
+    wrapped.update(scores, torch.zeros(200, dtype=torch.int64))
+    ranks = 1 + (scores > scores[:, :1]).sum(1).double()
+    assert wrapped.compute()["std"].item() == pytest.approx(ranks.std().item() / 200**0.5, rel=0.15)

@@ -19,7 +19,7 @@ from torchrankmetrics import (
     RankCount,
     RankMetric,
 )
-from torchrankmetrics.metrics import state as state_module
+from torchrankmetrics.metrics import buffer as buffer_module
 
 
 class HostRanks(Metric):
@@ -79,7 +79,7 @@ def check(values, metrics):
 )
 @pytest.mark.parametrize("seed", range(12))
 def test_any_program_gives_each_metric_the_bits_it_has_alone(seed, groups, monkeypatch):
-    monkeypatch.setattr(state_module, "_COMPACT_FROM", 8)
+    monkeypatch.setattr(buffer_module, "_COMPACT_FROM", 8)
     rng = random.Random(seed)
     storage, is_updated = rng.choice(["ranks", "counts"]), False
     alone = {key: make(storage=storage) for key, make in (MEMBERS | NESTED).items()}

@@ -355,3 +355,25 @@ def test_dist_sync_on_step_gives_the_values_of_every_process_in_forward(pool: Wo
     for step, metric_step, after in pool.run(job_steps, PROCESSES):
         assert step == every
         assert metric_step == after == {"mr": every["mr"]}
+
+
+def job_steps_of_members(rank: int) -> list[dict[str, str]]:
+    """Of members that synchronize in forward, and of others, in both orders."""
+    found = []
+    for names in (("each", "all"), ("all", "each")):
+        options = {"each": False, "all": True}
+        metrics = RankCollection(
+            {name: MeanRank(dist_sync_on_step=options[name]) for name in names}
+        )
+        step = bits(metrics(Ranks([rank + 1], None, 9), sample_id=[rank]))
+        caches = {key: one._forward_cache for key, one in metrics.items(copy_state=False)}
+        assert bits(caches) == step
+        found += [step, bits(metrics.compute())]
+    return found
+
+
+def test_forward_synchronizes_each_member_by_its_own_options(pool: WorkerPool) -> None:
+    for rank, found in enumerate(pool.run(job_steps_of_members, [(0,), (1,)])):
+        own, both = float(rank + 1).hex(), (1.5).hex()
+        step, total = {"each": own, "all": both}, {"each": both, "all": both}
+        assert found == [step, total, step, total]

@@ -3,10 +3,10 @@
 import numpy.typing as npt
 
 from torchrankmetrics.datasets.facts import candidate_counts
-from torchrankmetrics.definitions.sample import CandidateCounts, Moments
-from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.protocol import Definition
+from torchrankmetrics.definitions.sample import CandidateCounts, Moments, Sample
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.null.expectation.provider import ExpectationProvider, unavailable
 
 
 class PrecomputedExpectation(ExpectationProvider):
@@ -43,13 +43,19 @@ class PrecomputedExpectation(ExpectationProvider):
 
     def moments(
         self,
-        definition: RankDefinition,
-        counts: npt.ArrayLike | CandidateCounts,
+        definition: Definition,
+        counts: npt.ArrayLike | CandidateCounts | Sample,
         weight: npt.ArrayLike | None = None,
     ) -> Moments:
         """Moments of the stored set; ``counts`` and ``weight`` are ignored."""
+        if definition.of_tasks is None:
+            raise unavailable(
+                definition,
+                "is a metric of queries, and stored counts are of ranking tasks",
+                "pass expectation=None",
+            )
         return self._provider.moments(definition, self.counts)
 
-    def answers(self, definition: RankDefinition) -> bool:
-        """Whether the provider of the moments supports the definition."""
-        return self._provider.answers(definition)
+    def answers(self, definition: Definition) -> bool:
+        """Whether the provider of the moments supports the definition, a metric of ranking tasks."""
+        return definition.of_tasks is not None and self._provider.answers(definition)

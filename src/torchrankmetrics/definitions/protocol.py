@@ -98,7 +98,7 @@ class MetricDefinition:
 
     def has_expectation(self, expectation: "ExpectationProvider") -> bool:
         """Whether null moments are available from a provider."""
-        return True
+        return expectation.answers(self)
 
     def best(self, moments: Moments) -> float | None:
         """Best value, None without one."""

@@ -32,6 +32,22 @@ class Moments:
     variance: float
     optimum: float | None = field(default=None, repr=False)
 
+    @classmethod
+    def of(cls, provider: Any, definition: Any, counts: "CandidateCounts | Sample") -> "Moments":
+        """Return the moments of an ``ExpectationProvider``; TypeError or ValueError if they are none."""
+        found = provider.moments(definition, counts)
+        if not isinstance(found, Moments):
+            raise TypeError(
+                f"moments of the provider {shorten(provider)} must return Moments(mean, variance), "
+                f"from torchrankmetrics.definitions; got {shorten(found)}"
+            )
+        if found.variance < 0:
+            raise ValueError(
+                f"moments of the provider {shorten(provider)} must have a variance of at least 0, "
+                f"got {found.variance}"
+            )
+        return cls(float(found.mean), float(found.variance), found.optimum)
+
 
 @dataclass(frozen=True, eq=False)
 class CandidateCounts:
@@ -111,6 +127,12 @@ class CandidateCounts:
             return self
         N, weight, count = self.num_candidates[first:], self.weight[first:], self.count[first:]
         return CandidateCounts(N, weight / (weight * count).sum(), count)
+
+    def at_random(self, random: np.random.Generator) -> "RankSample":
+        """Return ranking tasks with these counts and random ranks."""
+        N = np.repeat(self.num_candidates, self.count)
+        ranks = random.integers(1, N, endpoint=True)
+        return RankSample(ranks, ranks, N, np.repeat(self.weight, self.count), np.ones_like(N))
 
     @cached_property
     def num_tasks(self) -> int:

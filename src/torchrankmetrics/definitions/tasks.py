@@ -19,6 +19,7 @@ from torchrankmetrics.definitions.protocol import (
     Side,
 )
 from torchrankmetrics.definitions.sample import (
+    CandidateCounts,
     FloatArray,
     Moments,
     RankSample,
@@ -235,12 +236,13 @@ class RankDefinition(MetricDefinition):
         return with_limits(self.f, values, rank, None)
 
     def null_moments(self, sample: RankSample, expectation: "ExpectationProvider") -> Moments:
-        return expectation.moments(self, sample.candidate_counts)
+        return Moments.of(expectation, self, sample.candidate_counts)
 
     def moments_of_counts(
         self, num_candidates: Any, num_answers: Any, weight: Any, expectation: "ExpectationProvider"
     ) -> Moments:
-        return expectation.moments(self, num_candidates, weight)
+        counts = CandidateCounts.of(num_candidates, weight)
+        return Moments.of(expectation, self, counts.at_least(self.min_candidates))
 
     def log_p_value(self, sample: RankSample) -> tuple[float, float]:
         from torchrankmetrics.null.p_values import p_value_bracket
@@ -285,9 +287,6 @@ class RankDefinition(MetricDefinition):
 
     def as_tasks(self, sample: RankSample) -> "tuple[RankDefinition, RankSample]":
         return self, sample
-
-    def has_expectation(self, expectation: "ExpectationProvider") -> bool:
-        return expectation.answers(self)
 
     def best(self, moments: Moments) -> float | None:
         return self.optimum

@@ -4,19 +4,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import ref
 
 import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
-from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
+from torchrankmetrics.metrics.buffer import RowBuffer
 from torchrankmetrics.metrics.measure import Analysis, Measure
-from torchrankmetrics.metrics.metric import RankMetric, Storage, values_of_last
+from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.registry import (
     DEFAULT_METRICS,
     MetricLike,
@@ -25,7 +24,7 @@ from torchrankmetrics.metrics.registry import (
     all_names,
     parse_name,
 )
-from torchrankmetrics.metrics.state import KEY, RowBuffer, RowOwner, as_values
+from torchrankmetrics.metrics.state import KEY, RowOwner, as_values
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import shorten
 
@@ -145,18 +144,18 @@ class RankCollection(RowOwner, MetricCollection):
                 raise ValueError(
                     f"metric {key!r} has been updated before; reset it first, or add a fresh one"
                 )
+            _check_methods(key, member)
             members[key] = member
         if not self._modules and not members:
             raise ValueError(
                 "metrics is empty: pass at least one metric, or None for the default ones"
             )
-        self._share()
+        self.rows.claim(self, self._members())
         for key, member in members.items():
-            if (other := member.rows.collection) is not None:
-                other.is_released = True
+            member.rows.is_released = True  # a collection that owns them finds the difference
             member.persistent(False)
-            vars(member)["_rows"] = self.rows
             self[key] = member
+        self.rows.share(self, members.values())
         self._enable_compute_groups = self._groups_checked = True
         self._groups = {0: [str(key) for key in self._modules]}
         self.compute_on_cpu = self._first.compute_on_cpu
@@ -179,62 +178,66 @@ class RankCollection(RowOwner, MetricCollection):
     def _first(self) -> RankMetric:
         return next(iter(self._modules.values()))  # type: ignore[return-value]
 
-    def _share(self) -> None:
-        """Let all members refer to the buffer; raise if another collection took or updated one in the meantime."""
-        for member in self._members():
-            rows, other = member.rows, member.rows.collection
-            # _from_collection: torchmetrics sets it on metrics that come with a collection
-            if getattr(member, "_from_collection", False) if other is None else other is not self:
-                raise TorchMetricsUserError(
-                    f"{member.key!r} was taken over by another collection: update that one, or "
-                    "give it a clone()"
-                )
-            if rows and rows is not self.rows and rows.content is not self.rows.content:
-                raise TorchMetricsUserError(
-                    f"{member.key!r} was updated apart from its RankCollection: reset the "
-                    "collection, or update a clone"
-                )
-        for member in self._members():
-            vars(member)["_rows"] = self.rows
-        self.rows.owner = ref(self)
-        self.is_released = False
-
     update = RankMetric.update  # it calls methods of RowOwner
 
+    def _check_writable(self) -> None:
+        super()._check_writable()
+        if self.rows.is_released:
+            self.rows.claim(self, self._members())
+
+    def _refer_to(self, rows: RowBuffer) -> None:
+        self.rows = rows
+        rows.share(self, self._members())
+
     def _replace(self, rows: Tensor) -> None:
-        updates = max(self._first.update_count, 1)
-        self.reset()
-        self._share()
-        self._append(rows.to(self._first.device), updates)
+        members = self._members()
+        rows = rows.to(self._first.device)
+        self.rows.check_members(self, members)
+        self.rows.share(self, members)
+        self.rows.replace([rows], max(self.rows.updates, 1))
 
     @eager
     def compute(self) -> dict[str, Tensor]:
         """Value of each metric by its key, 0-d float64, over all tasks so far; NaN without tasks or where undefined."""
-        first, members = self._first, self._members()
-        usual = RankMetric.compute, _OPTIONS(first)
-        # torchmetrics synchronizes, copies and caches once per metric, which takes longer than most
-        # values
-        if any(
-            one.rows is not first.rows or (type(one).compute, _OPTIONS(one)) != usual
-            for one in members
-        ):
+        if not self._computes_together():
             return super().compute()
-        if not first.update_called:  # a process without data synchronizes as often as the others
+        return dict(zip(map(str, self.keys()), self._values(), strict=True))
+
+    def _computes_together(self) -> bool:
+        """Whether all members compute from the same rows in the same way: torchmetrics' way takes longer."""
+        usual = RankMetric.compute, _OPTIONS(self._first)
+        return all(
+            one.rows is self._first.rows and (type(one).compute, _OPTIONS(one)) == usual
+            for one in self._members()
+        )
+
+    def _values(self) -> Sequence[Tensor]:
+        """Value of each member."""
+        members = self._members()
+        if not self._computes_together():
+            return [one.compute() for one in members]
+        if not self._first.update_called:  # a process without data synchronizes, too
             warn(
                 "compute was called before the ``update`` method: without ranking tasks values are "
                 "NaN"
             )
         analysis = self._synced_analysis()
-        values = as_values([one.measure.value(analysis) for one in members], first.device)
+        numbers = [one.measure.value(analysis) for one in members]
         analysis.warn_of_input()
-        return dict(zip(map(str, self.keys()), values, strict=True))
+        return as_values(numbers, self._first.device)
 
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Update with a batch and return the values of this batch alone."""
-        self.update(*args, **kwargs)
-        return dict(zip(map(str, self.keys()), values_of_last(self._members()), strict=True))
+        """Update with a batch and return ``compute`` of this batch alone; NaN if `update` added nothing."""
+        with self._batch_alone():
+            self.update(*args, **kwargs)
+            self.rows.updates = max(self.rows.updates, 1)  # if it skipped the batch
+            values = self._values()
+            found = self.compute()
+        for member, value in zip(self._members(), values, strict=True):
+            member._forward_cache = value
+        return found
 
     def reset(self) -> None:
         """Remove all ranking tasks."""
@@ -397,7 +400,7 @@ class RankCollection(RowOwner, MetricCollection):
     ) -> Iterable[tuple[str, RankMetric]]:
         """Keys and metrics, as of any ``MetricCollection``."""
         # a plain MetricCollection takes members through this call, and updates them
-        self.is_released |= copy_state
+        self.rows.is_released |= copy_state
         return super().items(keep_base, copy_state)  # type: ignore[return-value]
 
     def _compute_groups_create_state_ref(self, copy: bool = False) -> None:
@@ -409,8 +412,19 @@ class RankCollection(RowOwner, MetricCollection):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        if not self.is_released:
-            self.rows.owner = ref(self)  # a copy owns its buffer
+        if not self.rows.is_released:
+            self.rows.share(self, self._members())  # a copy owns its buffer
+
+
+def _check_methods(key: str, member: RankMetric) -> None:
+    """Raise for a metric with an own way to update, which a collection would not use."""
+    for name in ("update", "forward"):
+        if getattr(type(member), name) is not getattr(RankMetric, name):
+            raise ValueError(
+                f"metric {key!r} cannot be in a RankCollection, which ranks once for all its "
+                f"metrics: {type(member).__name__} overrides {name!r}; transform the scores before "
+                "the collection, or use a plain MetricCollection"
+            )
 
 
 # what the values of members that are computed together must share

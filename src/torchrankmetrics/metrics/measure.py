@@ -36,6 +36,7 @@ from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactEx
 from torchrankmetrics.null.expectation.provider import (
     ExpectationProvider,
     ExpectationUnavailableError,
+    check_provider,
     unavailable,
 )
 from torchrankmetrics.ranking import flags as fault
@@ -258,16 +259,7 @@ class Analysis:
         for group, rows, table_rows in zip(
             ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False
         ):
-            part = Analysis.__new__(Analysis)
-            # rows of queries are merged once, not in every group
-            part.rows, part.table_rows = rows, table_rows
-            part._tasks, part.has_queries, part._cache, part._warned = (
-                table_rows,
-                self.has_queries,
-                {},
-                self._warned,
-            )
-            part.empty = self.empty[of_empty == group]
+            part = _GroupAnalysis(self, rows, table_rows, self.empty[of_empty == group])
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:
@@ -352,6 +344,20 @@ class Analysis:
         """Text of a warning if ranks are so much worse than random that scores must be distances; else ""."""
         found = far_below_chance(self._tasks)
         return found and f"{found}: {_REVERSED}"
+
+
+class _GroupAnalysis(Analysis):
+    """The rows of one group of an analysis, which has checked them and warns once for all groups."""
+
+    def __init__(self, whole: Analysis, rows: Rows, table_rows: Rows, empty: Rows) -> None:
+        self.empty = empty
+        self.rows = rows  # rows of queries are merged once, not in every group
+        self.table_rows = table_rows
+        self._tasks = table_rows
+        self._differing = 0
+        self.has_queries = whole.has_queries
+        self._cache = {}
+        self._warned = whole._warned
 
 
 _REVERSED = "are the scores distances? Higher scores must be better; pass -distances"
@@ -467,12 +473,8 @@ class Measure:
     def __post_init__(self) -> None:
         if self.expectation is None:
             object.__setattr__(self, "expectation", DEFAULT_EXPECTATION)
-        # a protocol alone is slow
-        elif not isinstance(self.expectation, ExactExpectation | ExpectationProvider):
-            raise TypeError(
-                "expectation needs moments(definition, counts, weight), got "
-                f"{shorten(self.expectation)}"
-            )
+        elif not isinstance(self.expectation, ExactExpectation):
+            check_provider(self.expectation)
         check_choice("view", self.view, VIEWS)
         check_choice("rank_type", self.rank_type, RANK_TYPES)
         check_choice("side", self.side, SIDES)
@@ -483,7 +485,11 @@ class Measure:
         if self.view not in ("base", "p_value") and not self.definition.has_expectation(
             self.expectation
         ):
-            raise unavailable(self.definition)
+            raise unavailable(
+                self.definition,
+                f"has no moments from expectation={shorten(self.expectation)}",
+                "use view='base', or expectation=None for exact moments",
+            )
         object.__setattr__(self, "rank_type", self.definition.canonical_rank_type(self.rank_type))
 
     @property

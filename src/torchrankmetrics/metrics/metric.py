@@ -1,8 +1,11 @@
 """`RankMetric`: one metric as a torchmetrics Metric, with `update` for it and for collections."""
 
+import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import numpy as np
@@ -18,17 +21,10 @@ from torchmetrics.wrappers import BootStrapper
 from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, Definition, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import Moments, RankType
+from torchrankmetrics.metrics.buffer import Gather, RowBuffer
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
-from torchrankmetrics.metrics.state import (
-    KEY,
-    Gather,
-    RowBuffer,
-    RowOwner,
-    as_values,
-    validated,
-    value_device,
-)
+from torchrankmetrics.metrics.state import KEY, RowOwner, validated, value_device
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
@@ -129,6 +125,7 @@ class RankMetric(RowOwner, Metric):
         lambda measure: measure.bounds[1]
     )
     _forward_cache: Any
+    _is_resampled = False  # whether it is a copy inside a BootStrapper
 
     def __init__(
         self,
@@ -169,9 +166,7 @@ class RankMetric(RowOwner, Metric):
     def rows(self, blocks: Iterable[Tensor]) -> None:
         if not isinstance(blocks, RowBuffer):
             blocks = RowBuffer(blocks, self.rows.updates, self.rows.merges)
-        elif blocks.collection is None and (blocks.owner is None or blocks.owner() is not self):
-            blocks.owner = None  # torchmetrics shares it within a compute group
-        vars(self)["_rows"] = blocks
+        vars(self)["_rows"] = blocks.assigned_to(self)
 
     @property
     def _update_count(self) -> int:
@@ -258,14 +253,17 @@ class RankMetric(RowOwner, Metric):
         analysis.warn_of_input()
         return torch.scalar_tensor(value, dtype=torch.float64, device=value_device(self.device))
 
-    # torchmetrics resets before it updates, so that an error loses earlier rows, and copies all
-    # blocks
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Update with a batch and return the value of this batch alone."""
-        self.update(*args, **kwargs)
-        return values_of_last([self])[0]
+        """Update with a batch and return the value of this batch alone; NaN if `update` added nothing."""
+        if self.full_state_update:  # torchmetrics' way for an update that reads earlier states
+            self.update(*args, **kwargs)
+        with self._batch_alone(keep=not self.full_state_update):
+            self.update(*args, **kwargs)
+            value = self.compute()
+        self._forward_cache = value
+        return value
 
     def reset(self) -> None:
         """Remove all ranking tasks; for a member of a RankCollection, all tasks of the collection."""
@@ -287,9 +285,10 @@ class RankMetric(RowOwner, Metric):
                     f"incoming_state must be the same metric, {self.key!r}; got "
                     f"{incoming_state.key!r}"
                 )
-            self._merge(incoming_state.rows.as_one(self.device), incoming_state.update_count)
+            rows = incoming_state.rows.as_one(self.device)
+            self._merge_states(rows, incoming_state.metric_state, incoming_state.update_count)
         elif isinstance(incoming_state, dict) and KEY in incoming_state:
-            self._merge(validated(incoming_state[KEY]))
+            self._merge_states(validated(incoming_state[KEY]), incoming_state)
         else:
             super().merge_state(incoming_state)  # raises
 
@@ -327,25 +326,100 @@ class RankMetric(RowOwner, Metric):
         """Show the key in ``print(metric)``."""
         return self.measure.key
 
-    def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
-        collection = self.rows.collection
-        if collection is not None and not collection.is_released:
+    def _check_writable(self) -> None:
+        if self.rows.is_exclusive:
             raise TorchMetricsUserError(
                 f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: "
                 "update the collection"
             )
+        super()._check_writable()
+
+    def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
         super()._validate(preds, facts)
-        _check_resampling(preds, facts, *others)
+        if self._is_resampled:
+            _check_resampling(preds, facts, *others)
+
+    def _refer_to(self, rows: RowBuffer) -> None:
+        self.rows = rows
 
     def _replace(self, rows: Tensor) -> None:
-        if (collection := self.rows.collection) is not None:
-            collection.is_released = True  # whose next update finds the difference
+        self.rows.is_released = True  # a collection that owns the buffer finds the difference
         self.rows = RowBuffer([rows.to(self.device)], max(self._update_count, 1), self.rows.merges)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if not self._is_resampled:
+            self._is_resampled = _is_copied_by_bootstrapper()
 
     def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
         # torchmetrics counts an update, and drops the cached value, before it knows that the input
         # fits
-        return update
+        if type(self).update is RankMetric.update:
+            return update
+        hosted = super()._wrap_update(update)
+
+        @functools.wraps(update)
+        def counted_once(*args: Any, **kwargs: Any) -> None:
+            number = self._update_count
+            try:
+                hosted(*args, **kwargs)
+                number += 1
+            finally:
+                self._update_count = number
+
+        return counted_once
+
+    @contextmanager
+    def _added_states(self) -> Iterator[None]:
+        """Let torchmetrics' code inside see only the states that a subclass added, without the rows."""
+        defaults = self._defaults
+        reductions = self._reductions
+        self._defaults = {name: one for name, one in defaults.items() if name != KEY}
+        self._reductions = {name: one for name, one in reductions.items() if name != KEY}
+        try:
+            yield
+        finally:
+            self._defaults = defaults
+            self._reductions = reductions
+
+    @contextmanager
+    def _added_states_restored(self) -> Iterator[dict[str, Any]]:
+        """Yield the values of the states that a subclass added, and restore them after an error."""
+        with self._added_states():
+            earlier = super()._copy_state_dict()
+        try:
+            yield earlier
+        except BaseException:
+            self._set_states(earlier)
+            raise
+
+    def _set_states(self, states: dict[str, Any]) -> None:
+        for name, value in states.items():
+            setattr(self, name, value)
+
+    @contextmanager
+    def _batch_alone(self, *, keep: bool = True) -> Iterator[None]:
+        with self._added_states_restored() as earlier:
+            self._set_states({name: deepcopy(self._defaults[name]) for name in earlier})
+            with super()._batch_alone(keep=keep):
+                yield
+            if keep:
+                with self._added_states():
+                    self._reduce_states(earlier)
+            else:
+                self._set_states(earlier)
+
+    def _merge_states(self, rows: Tensor, states: Mapping[str, Any], updates: int = 1) -> None:
+        missing = [name for name in self._defaults if name not in states]
+        if missing:
+            raise ValueError(
+                f"incoming_state must have every state of {type(self).__name__}; it lacks "
+                f"{', '.join(missing)}"
+            )
+        with self._added_states_restored():
+            with self._added_states():
+                self._reduce_states(dict(states))
+            self._merge(rows, updates)
 
     @contextmanager
     def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
@@ -360,12 +434,15 @@ class RankMetric(RowOwner, Metric):
         self, dist_sync_fn: Gather = gather_all_tensors, process_group: Any = None
     ) -> None:
         # torchmetrics gathers once per metric, and sends float32 without data
-        self.rows = self.rows.gathered(
-            dist_sync_fn, process_group or self.process_group, self.device
-        )
+        rows = self.rows.gathered(dist_sync_fn, process_group or self.process_group, self.device)
+        with self._added_states():
+            super()._sync_dist(dist_sync_fn, process_group)
+        self.rows = rows
 
     def _copy_state_dict(self) -> dict[str, Any]:
-        return {KEY: self.rows}  # torchmetrics copies blocks, which are never written in place
+        with self._added_states():
+            added = super()._copy_state_dict()
+        return {KEY: self.rows, **added}  # torchmetrics copies blocks, which nobody writes in place
 
     def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RankMetric":
         values = self._computed, self._forward_cache
@@ -380,21 +457,6 @@ class RankMetric(RowOwner, Metric):
         return self
 
 
-def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
-    """Values of metrics that share their rows, for the last update alone; torchmetrics finds them in the metrics."""
-    first = metrics[0]
-    batch = RowBuffer(first.rows[-1:])
-    if first.dist_sync_on_step and first.distributed_available_fn():
-        batch = batch.gathered(
-            first.dist_sync_fn or gather_all_tensors, first.process_group, first.device
-        )
-    analysis = batch.analysis()
-    values = as_values([metric.measure.value(analysis) for metric in metrics], first.device)
-    for metric, value in zip(metrics, values, strict=True):
-        metric._forward_cache = value
-    return values
-
-
 def _check_resampling(
     preds: object,
     facts: TaskFacts,
@@ -402,8 +464,8 @@ def _check_resampling(
     exclude: object = None,
     indexes: object = None,
 ) -> None:
-    """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task."""
-    of_tasks = (facts.group, facts.weight, facts.sample_id, facts.gain)
+    """Raise for arguments of torchmetrics' ``BootStrapper`` that it cannot draw with replacement."""
+    of_tasks = (facts.group, facts.weight, facts.gain)
     is_drawable = (
         (
             isinstance(preds, Tensor)
@@ -414,18 +476,22 @@ def _check_resampling(
             exclude is None
             or (isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2)
         )
-        # a query drawn twice would have its relevant items twice
-        and (facts.query is None and indexes is None)
+        # a query drawn twice would have its relevant items twice, a sample id would count once
+        and facts.query is facts.sample_id is indexes is None
         and all(isinstance(fact, Tensor | int | float | None) for fact in of_tasks)
     )
-    frame = None if is_drawable else sys._getframe(1)
-    # which leaves no other trace
-    while frame is not None and frame.f_code is not BootStrapper.update.__code__:
-        frame = frame.f_back
-    if frame is not None:
+    if not is_drawable:
         raise ValueError(
             "these arguments cannot be resampled by BootStrapper, which draws along the first "
-            "dimension of tensors: pass preds (B, N), target (B,), exclude as bool (B, N) and the "
-            "rest as (B,) tensors, without query and indexes, or use "
-            "RankCollection.confidence_intervals, which needs none of this"
+            "dimension of tensors: pass preds (B, N), target (B,), exclude as bool (B, N), group "
+            "and weight as (B,) tensors, and no query, indexes or sample_id (repeats of an id "
+            "count once), or use RankCollection.confidence_intervals, which needs none of this"
         )
+
+
+def _is_copied_by_bootstrapper() -> bool:
+    """Whether torchmetrics' ``BootStrapper`` is copying its metric, of which the copies have no other trace."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not BootStrapper.__init__.__code__:
+        frame = frame.f_back
+    return frame is not None

@@ -1,165 +1,25 @@
-"""`RowBuffer`: the rows of a metric or a collection, with their analysis and gather; `RowOwner` adds and saves them."""
+"""`RowOwner`: how a metric and a collection append, save and load rows."""
 
-import os
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchmetrics import MetricCollection
-from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.buffer import LOCK, RowBuffer
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.blocks import NO_FACTS, TaskFacts
-from torchrankmetrics.table.columns import (
-    ABSENT,
-    Columns,
-    HasRows,
-    canonical_rows,
-    empty_rows,
-    has_entries,
-)
+from torchrankmetrics.table.columns import Columns, HasRows, has_entries
 
 if TYPE_CHECKING:
-    from torchrankmetrics.metrics.collection import RankCollection
     from torchrankmetrics.metrics.metric import RankMetric
 
-Gather = Callable[..., list[Tensor]]
 KEY = "rows"  # of the state in a state_dict
 _WRITER = "process"
-_COMPACT_FROM = 1 << 16
-# locked while blocks are appended or replaced; one lock for all buffers, so that buffers can be
-# pickled
-_LOCK = threading.Lock()
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(
-        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
-    )
-
-
-class Content:
-    """Identity of the rows of a buffer, with their analysis and the rows of all processes by gather and group."""
-
-    def __init__(self) -> None:
-        self.analysis: Analysis | None = None
-        self.gathered: list[tuple[Gather, Any, RowBuffer]] = []
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Content":
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Content, ()
-
-
-class RowBuffer(list[Tensor]):
-    """Blocks of rows, int64 (n_i, 10), that are never written in place: a list state, which torchmetrics can share."""
-
-    def __init__(
-        self,
-        blocks: Iterable[Tensor] = (),
-        updates: int = 0,
-        merges: bool = False,
-        content: Content | None = None,
-    ) -> None:
-        super().__init__(blocks)
-        self.updates = updates
-        self.merges = merges
-        self.owner: ref[Any] | None = None  # who may append; any other metric appends to a copy
-        self._seen: Any = (
-            None if content is None else (len(self), self[-1] if self else None, content)
-        )
-
-    @property
-    def collection(self) -> "RankCollection | None":
-        """The RankCollection that owns the buffer, or None."""
-        owner = None if self.owner is None else self.owner()
-        return owner if isinstance(owner, MetricCollection) else None  # type: ignore[return-value]
-
-    @property
-    def content(self) -> Content:
-        """Identity of the rows: another one after every change of the number of blocks or of the last block."""
-        last = self[-1] if self else None
-        if self._seen is None or self._seen[0] != len(self) or self._seen[1] is not last:
-            self._seen = len(self), last, Content()
-        return self._seen[2]  # type: ignore[no-any-return]
-
-    def clear(self) -> None:
-        """Remove all rows, for every metric that refers to the buffer."""
-        super().clear()
-        self.updates, self._seen = 0, None
-
-    def move(self, device: torch.device) -> None:
-        """Move the blocks to a device."""
-        if any(block.device != device for block in self):
-            with _LOCK, torch.inference_mode(False):  # rows outlive inference mode
-                self._rewrite([block.to(device) for block in self])
-
-    def as_one(self, device: torch.device | str = "cpu") -> Tensor:
-        """Return the rows as one (n, 10) tensor; the device is for a buffer without rows."""
-        if self.merges:
-            with _LOCK:
-                self.merge_equal(0)
-        return torch.cat(list(self)) if self else empty_rows(device)
-
-    def analysis(self) -> Analysis:
-        """Analyze the rows, once for all that refer to the buffer or copied it."""
-        content = self.content
-        if content.analysis is None:
-            content.analysis = Analysis(list(self))
-        return content.analysis
-
-    def gathered(self, gather: Gather, group: Any, device: torch.device) -> "RowBuffer":
-        """Return the rows of all processes, gathered once for all members of a RankCollection."""
-        for known_gather, known_group, rows in self.content.gathered:
-            if known_gather is gather and known_group is group:
-                return rows
-        mine = self.as_one(device)
-        if gather is gather_all_tensors:
-            from torchrankmetrics.ranking.shards import group_device
-
-            mine = mine.to(group_device(group, device))
-        parts = list(gather(mine.contiguous(), group=group))
-        rows = RowBuffer([torch.cat(parts)], self.updates)
-        about = Columns(rows[0])
-        is_task = about.flags & fault.EMPTY == 0
-        if len(parts) > 1 and (is_task & (about.sample_id == ABSENT)).any():
-            warn(  # the same text in every epoch, so that Python shows it once
-                f"ranking tasks from {len(parts)} processes have no sample_id: samples that a "
-                "sampler repeats count twice, and torch's DistributedSampler repeats some unless "
-                "their number is divisible by the number of processes or drop_last is True; pass "
-                "sample_id= to update"
-            )
-        # Metrics outside of a RankCollection gather one by one: a plain MetricCollection lets
-        # metrics share a buffer only after they have seen data, and a process without data must
-        # gather as often as the others.
-        if self.collection is not None and not self.collection.is_released:
-            self.content.gathered.append((gather, group, rows))
-        return rows
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "RowBuffer":
-        return RowBuffer(self, self.updates, self.merges, self.content)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RowBuffer, (list(self), self.updates, self.merges, self.content)
-
-    def merge_equal(self, least: int) -> None:
-        """Merge equal rows if that many, and as many as in the first block, were added since; needs the lock."""
-        if len(self) > 1 and sum(map(len, self[1:])) >= max(least, len(self[0]) if least else 0):
-            with torch.inference_mode(False):  # rows outlive inference mode
-                rows, _ = canonical_rows(torch.cat(list(self)).cpu().numpy(), drop_repeats=False)
-                self._rewrite([torch.from_numpy(rows).to(self[0].device)])
-
-    def _rewrite(self, blocks: list[Tensor]) -> None:
-        """Replace the blocks by others with the same ranking tasks."""
-        content = self.content
-        self[:] = blocks
-        self._seen = len(self), self[-1], content
 
 
 class RowOwner(nn.Module):
@@ -167,14 +27,16 @@ class RowOwner(nn.Module):
 
     rows: RowBuffer
     compute_on_cpu: bool
-    # whether other collections may have taken the members of this one, to update them
-    is_released = False
     _persistent: dict[str, bool]
 
     @property
     def _first(self) -> "RankMetric":
         """The metric itself, or the first member of a collection, whose rows another collection may own."""
         return self  # type: ignore[return-value]
+
+    def _members(self) -> list["RankMetric"]:
+        """The metric itself, or the members of a collection."""
+        return [self._first]
 
     def _require(self, measures: Sequence[Measure]) -> None:
         """Note, once for all updates, which facts of ranking tasks the measures need."""
@@ -196,15 +58,55 @@ class RowOwner(nn.Module):
         if self.compute_on_cpu and not block.is_cpu:
             with torch.inference_mode(False):  # rows outlive inference mode
                 block = block.cpu()
-        with _LOCK:
-            rows = self.rows
-            if rows.owner is None or rows.owner() is not self:
-                rows = self.rows = RowBuffer(rows, rows.updates, rows.merges)
-                rows.owner = ref(self)
-            if rows.merges:
-                rows.merge_equal(_COMPACT_FROM)
-            rows.append(block)  # after the merge: the last block contains the last update
-            rows.updates += updates
+        with LOCK:
+            self._own_rows().add([block], updates)
+
+    def _own_rows(self) -> RowBuffer:
+        """Return the buffer to append to; needs the lock."""
+        rows = self.rows.owned_by(self)
+        if rows is not self.rows:
+            self.rows = rows
+        return rows
+
+    @contextmanager
+    def _batch_alone(self, *, keep: bool = True) -> Iterator[None]:
+        """Let `update` and `compute` inside see one batch alone; then, and after an error, earlier rows come back.
+
+        Args:
+            keep (bool, default True): whether the rows of the batch are stored after them.
+        """
+        self._check_writable()
+        members = self._members()
+        synchronized = [one._to_sync for one in members]
+        with LOCK:
+            earlier = self._own_rows()
+            earlier.compact()
+            number = len(earlier)
+            updates = earlier.updates
+
+        def end(new: RowBuffer) -> None:
+            with LOCK:
+                earlier[number:] = (
+                    new  # instead of `extend`: a second call repairs an interrupted one
+                )
+                earlier.updates = updates + new.updates
+                self._refer_to(earlier)
+            for one, to_sync in zip(members, synchronized, strict=True):
+                vars(one)["_to_sync"] = to_sync
+
+        try:
+            for one in members:
+                vars(one)["_to_sync"] = one.dist_sync_on_step
+            self._refer_to(earlier.of_same_owner())
+            yield
+            end(self.rows if keep else RowBuffer())
+        except BaseException:
+            end(RowBuffer())
+            raise
+
+    def _refer_to(self, rows: RowBuffer) -> None:
+        """Refer to another buffer of the same owner."""
+        raise NotImplementedError
 
     def _refuse_entries(self, is_flat: bool) -> None:
         if self.rows.merges and is_flat:
@@ -221,10 +123,7 @@ class RowOwner(nn.Module):
 
     def _validate(self, preds: Any, facts: TaskFacts, *others: Any) -> None:
         """Raise for an update that does not fit, before anything is ranked."""
-        if self._first._is_synced:
-            raise TorchMetricsUserError(
-                "update of a synced metric would be lost by unsync(); call unsync() first"
-            )
+        self._check_writable()
         if (
             self._needs_side
             and facts.side is None
@@ -243,11 +142,13 @@ class RowOwner(nn.Module):
                 "group must be passed to update, or be in every row of its RankTable, for "
                 "average='macro'"
             )
-        if self.is_released:
-            self._share()
 
-    def _share(self) -> None:
-        raise NotImplementedError
+    def _check_writable(self) -> None:
+        """Raise if rows may not be appended; in a collection, claim the buffer again."""
+        if self._first._is_synced:
+            raise TorchMetricsUserError(
+                "update of a synced metric would be lost by unsync(); call unsync() first"
+            )
 
     def _replace(self, rows: Tensor) -> None:
         raise NotImplementedError

@@ -18,6 +18,7 @@ from torchrankmetrics.definitions.sample import (
     Moments,
     RankSample,
     RankType,
+    UnknownCandidatesError,
     distinct_rows,
     in_range,
 )
@@ -176,7 +177,20 @@ class QueryDefinition(MetricDefinition):
     def null_moments(
         self, sample: QuerySample, expectation: "ExpectationProvider | None" = None
     ) -> Moments:
-        """Mean, variance and best value under random ranking of independent queries, from N, m and the weights."""
+        """Mean, variance and best value under random ranking of independent queries, by a provider or exact."""
+        used = self.used(sample)
+        if expectation is None or not used.any():
+            return self.exact_moments(sample)
+        if (sample.num_candidates[used] < 0).any():
+            raise UnknownCandidatesError
+        found = Moments.of(expectation, self, sample.take(used))
+        if found.optimum is None:
+            optimum = _weighted(sample, used, self.kind.moments(sample)[2])
+            found = replace(found, optimum=optimum if self.is_mean_of_f else 1.0)
+        return found
+
+    def exact_moments(self, sample: QuerySample) -> Moments:
+        """Exact null moments, from N, m and the weights."""
         used = self.used(sample)
         if not used.any():
             return Moments(math.nan, 0.0, math.nan)
@@ -209,7 +223,8 @@ class QueryDefinition(MetricDefinition):
     def moments_of_counts(
         self, num_candidates: Any, num_answers: Any, weight: Any, expectation: Any
     ) -> Moments:
-        return self.null_moments(QuerySample.of_counts(num_candidates, num_answers, weight))
+        queries = QuerySample.of_counts(num_candidates, num_answers, weight)
+        return self.null_moments(queries, expectation)
 
     def log_p_value(self, sample: QuerySample) -> tuple[float, float]:
         from torchrankmetrics.queries.significance import query_p_value

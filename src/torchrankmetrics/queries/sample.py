@@ -1,5 +1,6 @@
 """Ranks of the relevant items of queries, as blocks of tied candidates."""
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -103,6 +104,38 @@ class QuerySample(Sample):
         low, high = self.optimistic + above, self.pessimistic - above
         low = low if rank_type == "optimistic" else high - self.answers + 1
         return replace(self, optimistic=low, pessimistic=low + self.answers - 1)
+
+    def at_random(self, random: np.random.Generator) -> "QuerySample":
+        """Return the queries with their relevant items on random places, one entry for each query."""
+        each = self.take(np.repeat(np.arange(len(self)), self.count))
+        _, query, gain, number = each.levels
+        items = np.maximum(number, 1)  # a query without relevant items has a block, too
+        query = np.repeat(query, items)
+        of_query = np.bincount(query, minlength=len(each))
+        places = _random_places(random, of_query, each.num_candidates)
+        order = np.lexsort((places, query))
+        ranks = places[order]
+        return replace(
+            each,
+            starts=np.append(0, np.cumsum(of_query)),
+            optimistic=ranks,
+            pessimistic=ranks,
+            answers=np.repeat(np.minimum(number, 1), items),
+            count=np.ones_like(each.count),
+            gain=None if self.gain is None else np.repeat(gain, items)[order],
+        )
+
+    def unranked(self) -> tuple["QuerySample", bytes]:
+        """Return one entry for each query, in an order that does not depend on ranks, and a digest without ranks."""
+        each = self.take(np.repeat(np.arange(len(self)), self.count))
+        starts, _, gain, number = each.levels
+        labels = [one.tobytes() for one in np.split(gain, starts[1:])]
+        numbers = [one.tobytes() for one in np.split(number, starts[1:])]
+        columns = [x.tolist() for x in (each.num_candidates, each.num_answers, each.weight)]
+        keys = list(zip(*columns, labels, numbers, strict=True))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        queries = replace(each.take(np.array(order)), count=np.ones_like(each.count))
+        return queries, hashlib.sha256(repr(sorted(keys)).encode()).digest()
 
     def relevant(self, threshold: float) -> "QuerySample":
         """The queries with only the items of at least this gain as relevant, and with gains of 1."""
@@ -210,3 +243,19 @@ class QuerySample(Sample):
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Sum values of blocks, (blocks,), for every query, (Q,)."""
         return np.asarray(np.add.reduceat(values, self.starts[:-1]))
+
+
+def _random_places(random: np.random.Generator, number: IntArray, N: IntArray) -> IntArray:
+    """Draw ``number`` different places in 1..N for each query, in random order, query after query."""
+    from torchrankmetrics.queries.significance import random_subsets
+
+    starts = np.cumsum(number) - number
+    places = np.empty(number.sum(), dtype=np.int64)
+    order = np.lexsort((number, N))
+    ends = np.flatnonzero(changes(N[order], number[order]))[1:]
+    for rows in np.split(order, ends):
+        items = int(number[rows[0]])
+        subsets = random_subsets(random, int(N[rows[0]]), items, len(rows))
+        index = starts[rows][:, None] + np.arange(items)
+        places[index] = random.permuted(subsets, axis=1)
+    return places

@@ -98,6 +98,9 @@ class ExactExpectation(CachedExpectation):
         self._cache_size = cache_size
         self._cached = functools.lru_cache(cache_size)(_exact_moments)
 
+    def _of_queries(self, definition: Any, queries: Any) -> Moments:
+        return definition.exact_moments(queries)  # type: ignore[no-any-return]
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "ExactExpectation":
         return self  # copies of a metric share the cache
 

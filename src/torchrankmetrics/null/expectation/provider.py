@@ -3,13 +3,20 @@
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.protocol import Definition
-from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, Moments
+from torchrankmetrics.definitions.sample import (
+    CandidateCounts,
+    FloatArray,
+    Moments,
+    Sample,
+    in_range,
+)
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.validation import check_int, shorten
@@ -20,23 +27,30 @@ _BLOCK = 1 << 20  # ranks in memory at a time
 
 @runtime_checkable
 class ExpectationProvider(Protocol):
-    """Anything that computes the null mean and variance of a metric from a definition and candidate counts.
+    """Anything that computes the null mean and variance of a metric from a definition and counts.
 
-    The null: rank i is uniform on {1..N_i}, independently of the others.
+    The null of ranking tasks: rank i is uniform on {1..N_i}, independently of the others. The null
+    of queries: the m relevant items of a query are on any of its N places equally likely. A
+    provider may also compute moments of another null.
     """
 
     def moments(
         self,
-        definition: RankDefinition,
-        counts: npt.ArrayLike | CandidateCounts,
+        definition: Definition,
+        counts: npt.ArrayLike | CandidateCounts | Sample,
         weight: npt.ArrayLike | None = None,
     ) -> Moments:
         """Return the null mean and variance of the metric; the variance is exactly 0 if the metric cannot vary.
 
         Args:
-            definition (RankDefinition): the metric.
+            definition (RankDefinition or QueryDefinition): the metric. ``definition.of_tasks`` is
+                None for a metric of queries.
             counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed
-                ``CandidateCounts``.
+                ``CandidateCounts``; for a metric of queries a ``QuerySample``. Metrics pass either
+                of these classes, without weight. Both have int64 ``num_candidates`` and ``count``,
+                float64 ``weight`` of one task or query, and ``at_random(generator)``, which returns
+                an input of ``definition.value`` with random ranks. A ``QuerySample`` has int64
+                ``num_answers``, the number m of relevant items, too.
             weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
 
         Raises:
@@ -46,9 +60,21 @@ class ExpectationProvider(Protocol):
         """
         ...
 
-    def answers(self, definition: RankDefinition) -> bool:
+    def answers(self, definition: Definition) -> bool:
         """Return whether ``moments`` serves this definition, for at least some counts."""
         ...
+
+
+def check_provider(provider: Any) -> None:
+    """Raise TypeError for an object that is no provider."""
+    calls = {"moments": "moments(definition, counts, weight)", "answers": "answers(definition)"}
+    missing = [call for name, call in calls.items() if not callable(getattr(provider, name, None))]
+    if missing or isinstance(provider, type):
+        raise TypeError(
+            f"expectation must be an instance with the methods {' and '.join(calls.values())}, got "
+            f"{shorten(provider)}"
+            + (f" without {' and '.join(missing)}" if missing else ", a class")
+        )
 
 
 class ExpectationUnavailableError(ValueError):
@@ -58,34 +84,39 @@ class ExpectationUnavailableError(ValueError):
 class CachedExpectation(ExpectationProvider):
     """Moments of ``_cached`` for the tasks on which a metric has a value; copies of a metric share the results."""
 
-    _cached: Callable[[RankDefinition, CandidateCounts], Moments]
+    _cached: Callable[[Any, CandidateCounts], Moments]
+
+    def _of_queries(self, definition: Any, queries: Any) -> Moments:
+        raise NotImplementedError
 
     def moments(
         self,
-        definition: RankDefinition,
-        counts: npt.ArrayLike | CandidateCounts,
+        definition: Any,
+        counts: npt.ArrayLike | CandidateCounts | Sample,
         weight: npt.ArrayLike | None = None,
     ) -> Moments:
         """Null mean and variance; arguments and errors as in ``ExpectationProvider.moments``."""
+        if definition.of_tasks is None:
+            return self._of_queries(definition, counts)
         counts = CandidateCounts.of(counts, weight)
         if not definition.has_null:
             raise unavailable(definition)
         counts = counts.at_least(definition.min_candidates)
         return self._cached(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
 
-    def answers(self, definition: RankDefinition) -> bool:
+    def answers(self, definition: Definition) -> bool:
         """Whether the null is defined: every such metric has moments for at least small counts."""
         return definition.has_null
 
 
 def unavailable(
-    definition: Definition, why: str = "has no exact expectation"
+    definition: Definition,
+    why: str = "has no exact expectation",
+    instead: str = "pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate",
 ) -> ExpectationUnavailableError:
     """Build the error that names the metric and an alternative."""
     if not definition.has_null:
         why, instead = "has no null distribution given by candidate counts", "use view='base'"
-    else:
-        instead = "pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate"
     return ExpectationUnavailableError(f"{shorten(definition.name)} {why}; {instead}")
 
 
@@ -129,14 +160,23 @@ def _moments(values: FloatArray, ddof: int) -> Moments:
     return Moments(float(mean), float(variance))
 
 
+@dataclass(frozen=True)
+class _Queries:
+    """A metric and the queries that it is of, which are equal if their digests are."""
+
+    definition: Any
+    digest: bytes
+    queries: Any = field(compare=False)
+
+
 class MonteCarloExpectation(CachedExpectation):
-    """Estimate null moments from random rank vectors; the same seed gives the same numbers in any order of calls.
+    """Estimate null moments from random rankings; the same seed gives the same numbers in any order of calls.
 
     The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a
     nearly normal metric.
 
     Args:
-        samples (int, default 10000): number of rank vectors, at least 2.
+        samples (int, default 10000): number of random rankings of all tasks or queries, at least 2.
         seed (int, default 0): seed of NumPy's default generator, >= 0.
 
     Raises:
@@ -152,12 +192,38 @@ class MonteCarloExpectation(CachedExpectation):
         self.samples = check_int("samples", samples, 2)
         self.seed = check_int("seed", seed, 0)
         self._cached = functools.lru_cache(512)(self._simulate)
+        self._cached_of_queries = functools.lru_cache(512)(self._simulate_queries)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MonteCarloExpectation, (self.samples, self.seed)  # without results
 
     def __repr__(self) -> str:
         return f"MonteCarloExpectation(samples={self.samples}, seed={self.seed})"
+
+    def _of_queries(self, definition: Any, queries: Any) -> Moments:
+        each, digest = queries.unranked()
+        return self._cached_of_queries(_Queries(definition, digest, each))
+
+    def _simulate_queries(self, key: "_Queries") -> Moments:
+        random = np.random.default_rng(self.seed)
+        size = len(key.queries)
+        mass = in_range(key.queries.weight)
+        N = key.queries.num_candidates
+        m = key.queries.num_answers
+        numbers = np.where(m * m > 4 * N, N, m + 1)  # that a draw of one query takes
+        block = max(1, _BLOCK // int(numbers.sum()))
+        values = np.empty(self.samples)
+        for begin in range(0, self.samples, block):
+            copies = min(block, self.samples - begin)
+            drawn = key.queries.take(np.tile(np.arange(size), copies)).at_random(random)
+            if key.definition.is_mean_of_f:
+                of_queries = key.definition.unit_values(drawn, "realistic").reshape(copies, size)
+                outcomes = of_queries @ mass / mass.sum()
+            else:
+                parts = np.arange(len(drawn)).reshape(copies, size)
+                outcomes = [key.definition.value(drawn.take(part)) for part in parts]
+            values[begin : begin + copies] = outcomes
+        return _moments(values, ddof=1)
 
     def _simulate(self, definition: RankDefinition, counts: CandidateCounts) -> Moments:
         size = np.repeat(counts.num_candidates, counts.count)
