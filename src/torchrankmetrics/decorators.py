@@ -45,6 +45,9 @@ _TOO_MANY = {
 }
 
 
+_REASON = "ranks are computed eagerly: leave metrics out of programs that are exported"
+
+
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Run a function eagerly inside ``torch.compile``, with a graph break before it; errors as ``suggest_keywords``."""
 
@@ -66,6 +69,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     called._torchdynamo_disable = True  # type: ignore[attr-defined]
+    called._torchdynamo_disable_msg = _REASON  # type: ignore[attr-defined]  # of torch.export
     # Dynamo compiles a code object for at most 8 sets of arguments: each function has its own
     called.__code__ = called.__code__.replace()  # type: ignore[attr-defined]
     return called

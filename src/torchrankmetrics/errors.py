@@ -5,6 +5,8 @@ import sys
 import warnings
 from typing import Any
 
+from torchrankmetrics.validation import visible
+
 _LIBRARY = os.path.dirname(__file__) + os.sep
 # between the library and its caller: frames of ``eager``, and of the host's ``compute``
 _HOSTS = tuple(
@@ -18,8 +20,10 @@ _HOSTS = tuple(
 class RankMetricWarning(UserWarning):
     """Warning that a number is undefined or based on damaged input.
 
-    Causes are NaN scores, repeats that differ, sample ids that repeat within one update, and a
-    Numba that cannot be used. If a process group is initialized, only its first process warns.
+    Causes are NaN scores, repeats that differ, sample ids that repeat within one update, look-ups
+    of known triples without the target, masks of -inf, ties that decide, evaluations without a
+    task, and a Numba that cannot be used. If a process group is initialized, only its first process
+    warns.
     """
 
 
@@ -39,4 +43,4 @@ def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
         if frame.f_back is None:
             break
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(visible(message), category, stacklevel=level)

@@ -12,8 +12,14 @@ Choice = TypeVar("Choice")
 MOST_CANDIDATES = (1 << 62) - 1
 
 
+def visible(text: str) -> str:
+    """Escape characters without a glyph, such as control sequences of terminals."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def truncate(text: str, most: int = 80) -> str:
-    """Shorten a text for a message: "..." replaces the end of a long one."""
+    """Shorten a text for a message, and escape control sequences; "..." replaces its end."""
+    text = visible(text[: most + 1])
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

@@ -24,7 +24,7 @@ from torchrankmetrics.null.p_values import log_p_value
 
 COMMANDS = {
     "report a.npz --confidence-level 0.95": r"(?m)^mrr +0\.\d{4} +0\.\d{4} +0\.\d{4}$",
-    "compare a.npz b.npz -m mrr,hits@10": r"(?m)^hits_at_10 .*exact McNemar",
+    "compare a.npz b.npz -m mrr,hits@10": r"(?m)^hits_at_10 .*sign-flip permutation",
     "adjust --dataset fb15k237 --metric mrr --value 0.355": r"(?m)^adjusted_mrr +0\.3545 +0\.3540 +0\.3550$",
     "datasets": r"(?m)^fb15k237 .* 319 +10178 +14305\.6292 +14541$",
     "metrics": r"(?m)^success_at_<k> +queries +higher .* hit_rate@<k> ",
@@ -81,8 +81,15 @@ def test_adjust_reads_the_counts_of_a_dataset(capsys, dataset, options, argument
     )
     for row, view in zip(got, views, strict=True):
         one = adjust("0.40", "mrr", candidate_counts(dataset, *arguments), view=view)
-        assert (row["value"], row["low"], row["high"]) == (one.value, one.low, one.high)
+        assert tuple(row.values())[1:] == (one.value, one.rounding_low, one.rounding_high)
     assert [row["metric"] for row in got] == ["adjusted_mrr", "z_mrr"]
+    hits = ["adjust", "-d", "fb15k237", "-m", "hits@10", "--value", "0.54"]
+    base, p = records(capsys, *hits, "--view", "normalized,p_value")
+    tasks, counts = 2 * 20466, candidate_counts("fb15k237")
+    random = 10 * (counts.count / counts.num_candidates).sum() / tasks
+    half = 1.959963984540054 * np.sqrt(0.54 * 0.46 / tasks)
+    assert base["sampling_error"] == pytest.approx(half / random)
+    assert p["sampling_error"] is None
     (row,) = records(capsys, "adjust", "--num-candidates", "14", "-m", "mr", "--value", "3.5")
     assert (row["metric"], row["value"]) == ("amri", pytest.approx(1 - 2 * 2.5 / 13))
 
@@ -102,12 +109,14 @@ def test_a_published_value_of_tiny_p_is_printed_by_its_logarithm(capsys):
     z, p = records(capsys, *options)
     counts = candidate_counts("fb15k237")
     log10 = log_p_value(MEAN_RANK, 200.0, counts) / np.log(10)
-    assert (p["value"], p["low"], p["high"]) == (0, 0, 0)
+    assert (p["value"], p["rounding_low"], p["rounding_high"]) == (0, 0, 0)
     assert p["log10_p"] == pytest.approx(log10)
-    assert p["log10_p_low"] < p["log10_p"] < p["log10_p_high"]
+    assert p["log10_p_rounding_low"] < p["log10_p"] < p["log10_p_rounding_high"]
     assert z["log10_p"] is None
     (line,) = re.findall(r"(?m)^p_mr .*$", output(capsys, *options))
-    for cell, key in zip(line.split()[1:], ("log10_p", "log10_p_low", "log10_p_high"), strict=True):
+    for cell, key in zip(
+        line.split()[1:], ("log10_p", "log10_p_rounding_low", "log10_p_rounding_high"), strict=True
+    ):
         digits, exponent = cell.split("e")
         assert np.log10(float(digits)) + int(exponent) == pytest.approx(p[key], abs=0.003)
     assert line.split()[1:] == re.findall(

@@ -143,6 +143,30 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(
     assert {path.name for path in cli_folder.iterdir()} == before
 
 
+def test_control_sequences_of_file_and_column_names_do_not_reach_the_terminal(cli_folder, capsys):
+    red = "\x1b[31m"
+    Path(f"{red}.csv").write_text(f"rank,{red}name\n1,2\n2,3\n")
+    Path("bad.csv").write_text(f"{red}rank\n1\n")
+    for arguments, code in (
+        (["report", f"{red}.csv", "-m", "mrr", "--fail-under", "mrr=0.9"], 1),
+        (["report", f"{red}.csv", "-m", "mrr", "-f", "json"], 0),
+        (["report", f"{red}.npz"], 2),
+        (["report", "bad.csv"], 2),
+    ):
+        assert main(arguments) == code
+        out, err = capsys.readouterr()
+        assert "\x1b" not in out + err
+        assert r"\x1b[31m" in err
+
+
+def test_deeply_nested_json_is_one_line(cli_folder, capsys):
+    Path("deep.json").write_text('{"q": ' + "[" * 100_000)
+    Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    assert main(["report", "--qrels", "qrels.tsv", "--run", "deep.json"]) == 2
+    error = "error: deep.json, from line 1 on: brackets are nested too deeply\n"
+    assert capsys.readouterr().err == error
+
+
 SUFFIX = "--output must end in .txt, .csv, .json, .md, .tex, .html, or --format must be given; got out.xlsx\n"
 
 

@@ -100,13 +100,14 @@ def test_compare_gives_the_numbers_of_the_library(cli_folder, capsys):
     for row, one in zip(got, expected, strict=True):
         values = (
             one.metric,
-            one.a,
-            one.b,
+            one.value_a,
+            one.value_b,
             one.difference,
             one.low,
             one.high,
             one.p_value,
             one.p_adjusted,
+            one.better,
             one.test,
         )
         assert tuple(row.values()) == values

@@ -1,6 +1,7 @@
 """Several models at once: every pair as two alone, one family of tests; values of queries; equivalence."""
 
 import itertools
+import json
 import math
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ import pytest
 from scipy.stats import t as student
 
 from flips import sign_flip_p_value
-from torchrankmetrics import Ranks, RankTable, compare
+from torchrankmetrics import Ranks, RankTable, compare, evaluate
 from torchrankmetrics.inference import clustered_p_value, equivalence
 from torchrankmetrics.inference.flips import max_t_p_values
 from torchrankmetrics.inference.testing import holm, share_difference_p_value
@@ -50,8 +51,8 @@ def test_every_pair_has_the_values_of_two_models_except_the_adjustment():
         (number,) = permutations
         alone = compare(*(named[model] for model in row.models), row.metric, permutations=number)
         for field in (
-            "a",
-            "b",
+            "value_a",
+            "value_b",
             "difference",
             "low",
             "high",
@@ -137,9 +138,11 @@ def test_the_best_is_found_in_the_data_and_pays_for_all_pairs():
 
 def test_clusters_share_the_flips_of_their_tasks():
     clustered = compare(models(sides=True), ["tail_mrr", "mrr"], cluster="sample_id")
-    assert {row.num_clusters for row in clustered.rows} == {100}
+    # a cluster of one task is an independent task
+    assert [row.num_clusters for row in clustered["tail_mrr"].rows] == [None] * 3
+    assert [row.num_clusters for row in clustered["mrr"].rows] == [100] * 3
     assert all(row.p_adjusted >= row.p_value for row in clustered.rows)
-    assert "100 clusters" in str(clustered)
+    assert "100 tasks, 200 tasks in 100 clusters, intervals" in str(clustered)
 
 
 def test_names_of_the_models_are_in_every_text():
@@ -147,6 +150,12 @@ def test_names_of_the_models_are_in_every_text():
     assert str(found["mrr", "old", "ours"]).startswith("mrr, old - ours: 0.")
     assert ", by max-T " in str(found["mrr", "theirs", "ours"])
     assert list(found.to_pandas()["model_b"]) == ["theirs", "old", "old"] * 2
+    # named a, b, c: a column "b" would be read as the values of model b
+    own = dict(zip("abc", models().values(), strict=True))
+    for row in json.loads(compare(own, "mrr").to_json()):
+        assert {"a", "b", "c"}.isdisjoint(row)
+        values = [evaluate(own[row[f"model_{x}"]], metrics="mrr")["mrr"] for x in "ab"]
+        assert [row["value_a"], row["value_b"]] == pytest.approx(values)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +234,16 @@ def systems():
 
 
 def same(ours, theirs, tolerance=1e-12):
-    for name in ("a", "b", "difference", "low", "high", "p_value", "p_adjusted", "effective_tasks"):
+    for name in (
+        "value_a",
+        "value_b",
+        "difference",
+        "low",
+        "high",
+        "p_value",
+        "p_adjusted",
+        "effective_tasks",
+    ):
         assert getattr(ours, name) == pytest.approx(getattr(theirs, name), abs=tolerance), name
     assert (ours.test, ours.num_tasks) == (theirs.test, theirs.num_tasks)
 
@@ -260,7 +278,7 @@ def test_queries_are_aligned_by_name_and_counted_as_queries_with_the_direction_o
     found = compare(values["ours"], shuffled)
     assert found.difference == compare(values["ours"], values["theirs"]).difference
     assert (found.metric, found.unit) == ("value", "queries")
-    assert str(found).endswith(f"; {len(QUERIES)} queries")
+    assert str(found).endswith(f"; {len(QUERIES)} queries; a is better: higher value")
     assert compare(values, "mr", baseline="best").rows[0].models[0] == "old"
     assert compare(values, "BERTScore", baseline="best").rows[0].models[0] == "ours"
     assert compare(values, "BERTScore").rows[0].metric == "BERTScore"
@@ -304,7 +322,13 @@ def test_queries_are_aligned_by_name_and_counted_as_queries_with_the_direction_o
             TypeError,
             "a must be a dict of query -> value, as b is, got Ranks",
         ),
-        ({"q": 1.0}, {"q": 0.5}, {"cluster": "group"}, ValueError, "cluster must be None"),
+        (
+            {"q": 1.0},
+            {"q": 0.5},
+            {"cluster": "group"},
+            ValueError,
+            "cluster must be 'auto' or None",
+        ),
         ({"q": 1.0}, {"q": 0.5}, {"metric": ["a", "b"]}, ValueError, "metric one name"),
         (
             {"q": 1.0},

@@ -197,7 +197,7 @@ def test_calls_that_errors_name_work():
         {"mrr": 5 / 6, "hits_at_1": 2 / 3}
     )
     assert updated(Ranks(np.array([1, 2, 2]), None, 4)) == expected
-    known = KnownTriples(np.array([[0, 0, 1], [0, 0, 2]]), num_entities=4)
+    known = KnownTriples(np.array([[0, 0, 1], [0, 0, 2], [1, 0, 2], [2, 0, 3]]), num_entities=4)
     assert (
         updated(SCORES, TARGET, exclude=known.tails(torch.arange(3), torch.zeros(3).long()))
         == expected

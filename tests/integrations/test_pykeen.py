@@ -135,6 +135,7 @@ def test_evaluators_without_ranks_raise(nations):
         rank_table(theirs)
 
 
+@pytest.mark.filterwarnings("ignore:the look-up of known positives")
 def test_known_triples_are_those_of_all_sources_without_inverses(nations):
     train, valid, test = splits_of(nations)
     ids = {"entity_to_id": nations.entity_to_id, "relation_to_id": nations.relation_to_id}

@@ -336,6 +336,14 @@ def test_objects_of_other_libraries_are_read():
         (b"q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),
         (gzip.compress(b"q Q0 d 1 3.5 x\n", mtime=0)[:-9], "run.gz is a damaged gzip file"),
         (b"q Q0 \xff 1 3.5 x\n", "run.gz is not UTF-8 text"),
+        (b"q Q0 d 1 1_0 x\n", "line 1: score must be a number, got '1_0'"),
+        (b'{"q": {"d": "1_0"}}', "line 1: score must be a number, got '1_0'"),
+        (b'{"q": {"d": 1, "d": 2}}', "line 1 on: 'd' occurs twice in one object"),
+        (b'{"q": {"d": 1},\n "q": {"e": 2}}', "line 1 on: 'q' occurs twice in one object"),
+        (b'{"p": {"d": 1}}\n{"q": {"d": 1, "d": 2}}', "line 2 on: 'd' occurs twice"),
+        (b'{"q": {"d": 1' + b"0" * 400 + b"}}", "line 1: score must be a number"),
+        (b'{"q": ' + b"[" * 100_000, "line 1 on: brackets are nested too deeply"),
+        (b'{"q":\n' + b"[" * 100_000, "line 1 on: brackets are nested too deeply"),
     ],
 )
 def test_bad_files_raise(tmp_path, content, message):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -94,3 +95,23 @@ def test_p_and_its_logarithm_are_those_of_pessimistic_ranks_for_every_rank_type(
         ]
         assert of_tied[key].item() == pytest.approx(want.item(), rel=1e-9), key
         assert 0 < want < 1, key
+
+
+@pytest.mark.parametrize("side", ["head", "tail"])
+def test_errors_of_p_values_are_nan_where_the_value_is(side):
+    # AUC and query AUC have no value for a single candidate, and no metric has one without tasks
+    collection = RankCollection(
+        [*OF_TASKS, *OF_QUERIES], views=("p_value",), sides=("head", "tail")
+    )
+    scores = torch.tensor([[1.0, 0.0]])
+    exclude = torch.tensor([[False, True]])
+    collection.update(scores, torch.tensor([0]), exclude=exclude, side="tail")
+    with warnings.catch_warnings(action="ignore"):
+        values = collection.compute()
+    errors = collection.p_value_errors()
+    assert errors.keys() == values.keys()
+    for key in (key for key in values if key.startswith(side)):
+        assert math.isnan(errors[key]) == math.isnan(values[key]), key
+    assert math.isnan(errors["tail_p_auc"])
+    assert errors["tail_p_mrr"] == 0
+    assert math.isnan(errors["head_p_mrr"])

@@ -274,6 +274,7 @@ def test_lookups_are_those_of_a_dictionary(train, test, queries):
     ]
 
 
+@pytest.mark.filterwarnings("ignore:the look-up of known positives")
 @cases(50, 1500)
 @given(LISTS, LISTS, st.sampled_from(["tail", "head"]), st.sets(st.integers(0, 6)), st.booleans())
 def test_filtered_candidates_are_counted(train, test, side, outside, as_mask):

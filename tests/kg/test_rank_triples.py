@@ -206,6 +206,25 @@ def test_the_size_follows_the_time_per_query(monkeypatch, cost, expected):
     assert sizes_of_batches(monkeypatch, cost) == expected
 
 
+@pytest.mark.parametrize("source", ["known", "given to known", "targets"])
+def test_the_first_call_scores_no_more_than_the_bound(source):
+    number, sizes = 2_000_000, []
+
+    def score(heads, relations):
+        sizes.append(len(heads))
+        return torch.zeros(1, 1).expand(len(heads), number)
+
+    last = torch.tensor([[0, 0, number - 1]])
+    test = torch.tensor([[head, 0, 1] for head in range(20)])
+    if source == "targets":
+        known, test = None, torch.cat([test, last])
+    else:
+        more = {"num_entities": number} if source == "given to known" else {}
+        known = KnownTriples(test, last, **more)
+    rank_triples(score, None, test, known, progress=False)
+    assert sizes[0] * number <= 1 << 22
+
+
 def test_a_bound_and_a_given_size_hold(monkeypatch):
     monkeypatch.setattr(batching, "fitting_queries", lambda *args: 40)
     assert max(sizes_of_batches(monkeypatch, lambda n: 100.0)) == 40

@@ -38,7 +38,8 @@ def test_arrays_in_numbers_out():
     # not float32
     assert evaluate([1, 3], 9, ["mr"], weight=[0.1, 0.3])["mr"] == pytest.approx(2.5, abs=1e-15)
     assert evaluate([33554432.5], 10**9, ["mr"]) == {"mr": 33554432.5}
-    values = evaluate([], 9, ["mr", "count"])
+    with pytest.warns(RankMetricWarning, match="0 ranking tasks were given"):
+        values = evaluate([], 9, ["mr", "count"])
     assert math.isnan(values["mr"])
     assert values["count"] == 0
 

@@ -239,7 +239,7 @@ def test_the_unit_of_intervals_is_the_query():
     groups = values.reshape(3, 5, 4).sum((0, 1)) / 15 - values.mean()
     jackknife = math.sqrt(3 / 4 * ((groups / 4 / (1 - 1 / 4)) ** 2).sum())
     assert clustered.standard_error == pytest.approx(jackknife, rel=1e-10)
-    with pytest.raises(ValueError, match="its units are queries"):
+    with pytest.raises(ValueError, match="same for all tasks of a query"):
         filled(0.2, "sample_id").confidence_intervals(cluster="sample_id")
 
 

@@ -187,9 +187,9 @@ def test_amri_of_berrendorf_et_al_are_reproduced_by_filtered_candidates_and_not_
 def test_rounding_leaves_half_a_unit_of_the_last_digit(text, low, high):
     found = adjust(text, "mrr", COUNTS)
     expected = tuple(adjust(float(x), "mrr", COUNTS) for x in (low, text, high))
-    assert (found.low, found.value, found.high) == pytest.approx(expected)
+    assert (found.rounding_low, found.value, found.rounding_high) == pytest.approx(expected)
     assert float(found) == found.value
-    assert str(found).startswith(f"{found.value:.4f} [")
+    assert str(found).startswith(f"{found.value:.4f} (rounding: ")
 
 
 @pytest.mark.parametrize("name", ["mrr", "hits_at_1", "hits_at_10", "auc", "mr"])

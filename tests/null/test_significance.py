@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from scipy.signal import fftconvolve
 
 import torchrankmetrics as trm
 from exact_distributions import sum_distribution, upper_tails
@@ -18,7 +19,7 @@ from fuzzing import cases
 from torchrankmetrics import evaluate
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.sample import CandidateCounts
-from torchrankmetrics.null.p_values import log_p_value, p_value, p_value_bracket
+from torchrankmetrics.null.p_values import log_p_value, p_value, upper_tail
 
 MRR, GMR, SQUARES = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
@@ -34,6 +35,15 @@ WITHOUT = [d.MEDIAN_RANK, d.RANK_VARIANCE, d.RANK_STANDARD_DEVIATION, d.RANK_COU
 
 
 name = operator.attrgetter("name")
+
+
+def assert_near(tail, exact):
+    """Within 2% of p and three stated errors, or 0.5% of log p where p < 1e-12."""
+    if exact < math.log(1e-12):
+        assert tail.log_p == pytest.approx(exact, rel=5e-3, abs=3 * tail.error)
+    else:
+        assert math.expm1(tail.log_p - exact) == pytest.approx(0, abs=max(0.02, 3 * tail.error))
+        assert tail.error < 0.05
 
 
 def values(definition, ranks, weights):
@@ -138,7 +148,7 @@ def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
         mean, deviation = (1 / r).mean(), math.sqrt((1 / r).var() / n)
         value = mean + z * deviation
         p = p_value(MRR, value, [N] * n)
-        assert p == pytest.approx(law[math.ceil(value * n * size / span) :].sum(), rel=3e-3)
+        assert p == pytest.approx(law[math.ceil(value * n * size / span) :].sum(), rel=0.01)
         normal[z] = math.erfc(z / math.sqrt(2)) / 2 / p
     assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
 
@@ -155,8 +165,7 @@ def test_hits_of_two_weights(power):
     ]
     sums = np.add.outer(0.7310585 * np.arange(len(masses[0])), np.arange(len(masses[1])))
     exact = math.log(np.multiply.outer(*masses)[sums > value - 1e-9].sum())
-    low, high = p_value_bracket(d.hits_at(3), value / weight.sum(), N, weight)
-    assert low < exact < high < exact + 1e-3
+    assert_near(upper_tail(d.hits_at(3), value / weight.sum(), N, weight), exact)
 
 
 @pytest.mark.parametrize("z", [1.0, 3.0, 5.0])
@@ -174,8 +183,8 @@ def test_reciprocal_ranks_with_two_weights_by_a_fine_grid(z):
         mean, variance = mean + len(counts) * x.mean(), variance + len(counts) * x.var()
     value = mean + z * math.sqrt(variance)
     exact = np.fft.irfft(spectrum, size)[round(value * size / span) :].sum()
-    got = p_value(MRR, value / 3000, N.ravel(), np.repeat([1.0, 2.0], 1000))
-    assert exact * (1 - 1e-3) <= got <= exact * (1 + 1e-2)
+    tail = upper_tail(MRR, value / 3000, N.ravel(), np.repeat([1.0, 2.0], 1000))
+    assert_near(tail, math.log(exact))
 
 
 @pytest.mark.parametrize("definition", [d.MEAN_RANK, MRR, d.hits_at(3), GMR], ids=name)
@@ -281,10 +290,8 @@ def test_many_weights_far_in_the_tail_by_the_saddlepoint():
     assert want < -100
 
 
-@pytest.mark.parametrize(
-    ("sum_", "n", "rel"), [(8000, 2000, 0.01), (1500, 300, 0.01), (533, 6000, 0.03)]
-)
-def test_hits_with_integer_weights_by_convolution(sum_, n, rel):
+@pytest.mark.parametrize(("sum_", "n"), [(8000, 2000), (1500, 300), (533, 6000)])
+def test_hits_with_integer_weights_by_convolution(sum_, n):
     # one weight for almost every task, whose lattice is too fine to be used, or interpolated
     # weights on a lattice
     random = np.random.default_rng(n)
@@ -298,8 +305,8 @@ def test_hits_with_integer_weights_by_convolution(sum_, n, rel):
     below = np.eye(1, sum_)[0]
     for size, w in zip(N.tolist(), weights.tolist(), strict=True):
         below = below * (1 - k / size) + np.r_[np.zeros(w), below[:-w]][:sum_] * (k / size)
-    got = p_value(d.hits_at(k), sum_ / weights.sum(), N, weights)
-    assert 1 - 1e-6 <= got / (1 - below.sum()) <= 1 + rel
+    tail = upper_tail(d.hits_at(k), sum_ / weights.sum(), N, weights)
+    assert_near(tail, math.log(1 - below.sum()))
 
 
 @pytest.mark.parametrize(("k", "N", "n"), [(1, [1000], 100_000), (500, np.arange(250, 900), 3000)])
@@ -317,9 +324,7 @@ def test_hits_of_many_weights_by_the_saddlepoint(k, N, n):
     K = np.array([np.log1p(p * np.expm1(one * v)).sum() for one in z])
     terms = (np.exp(K - K[0].real - 1j * z.imag * value) / z).real * np.where(z.imag > 0, 2, 1)
     exact = K[0].real - t * value + math.log(terms.sum() * z[1].imag / 2 / math.pi)
-    low, high = p_value_bracket(d.hits_at(k), value, N, weights)
-    assert low - 1e-3 <= exact <= high
-    assert high - low < 1e-3
+    assert_near(upper_tail(d.hits_at(k), value, N, weights), exact)
 
 
 # a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger
@@ -453,7 +458,7 @@ def test_squares_of_the_first_ranks_are_a_lattice(N, n, value):
                 new[total + square] = new.get(total + square, 0) + number
         ways = new
     exact = math.log(sum(ways.values())) - n * math.log(N)
-    assert log_p_value(SQUARES, value, [N] * n) == pytest.approx(exact, abs=1e-6)
+    assert_near(upper_tail(SQUARES, value, [N] * n), exact)
 
 
 @pytest.mark.parametrize(
@@ -550,8 +555,8 @@ def test_values_near_the_ends_if_few_tasks_have_a_choice():
     ) == pytest.approx(1)
     # the last are below the rounding
     N, weights = np.arange(200, 5300), np.r_[np.arange(1.0, 5081.0), [1e-17] * 20]
-    low, high = p_value_bracket(d.hits_at(100), 1.0, N, weights)
-    assert np.log(100 / N).sum() - 1e-6 <= low <= high <= np.log(100 / N[:-20]).sum() + 0.02
+    log_p = log_p_value(d.hits_at(100), 1.0, N, weights)
+    assert np.log(100 / N).sum() - 1e-6 <= log_p <= np.log(100 / N[:-20]).sum() + 0.02
 
 
 @pytest.mark.parametrize("ranks", [(200, 1500, 1800), (300, 1000, 1500), (400, 1000, 1000)])
@@ -563,9 +568,7 @@ def test_reciprocal_ranks_of_three_tasks_by_counting_all_ranks(ranks):
     )
     reached = np.floor(np.minimum(1 / np.maximum(rest, 1 / N[2]), N[2]))
     exact = math.log(reached.sum()) - math.log(math.prod(N))
-    low, high = p_value_bracket(MRR, total / 3, N)
-    assert low - 1e-6 <= exact <= high + 1e-6
-    assert high - low < 1e-3
+    assert_near(upper_tail(MRR, total / 3, N), exact)
 
 
 @pytest.mark.parametrize(
@@ -588,11 +591,8 @@ def test_few_values_by_counting_how_often_each_is_drawn(f, share):
     sums, reached = sums[order], np.append(np.cumsum(masses[order][::-1])[::-1] / masses.sum(), 0.0)
     value = sums[np.searchsorted(-reached, -share)] + sums[len(sums) // 2]
     exact = -np.diff(reached) @ reached[np.searchsorted(sums, value - 1e-11 - sums)]
-    low, high = p_value_bracket(
-        d.RankDefinition("x", f=f, higher_is_better=True, optimum=1.0), value / 100, [5] * 100
-    )
-    assert low - 1e-6 <= math.log(exact) <= high + 1e-6
-    assert high - low < 3e-3
+    definition = d.RankDefinition("x", f=f, higher_is_better=True, optimum=1.0)
+    assert_near(upper_tail(definition, value / 100, [5] * 100), math.log(exact))
 
 
 def test_a_rounded_metric_of_many_ranks_is_a_lattice():
@@ -605,9 +605,8 @@ def test_a_rounded_metric_of_many_ranks_is_a_lattice():
     )
     definition = d.RankDefinition("rounded", f=f, higher_is_better=True, optimum=1.0)
     for total in (725_000, 800_000):
-        low, high = p_value_bracket(definition, total / 3_000_000, [1000] * 300)
-        assert low - 1e-6 <= math.log(law[total:].sum()) <= high + 1e-6
-        assert high - low < 1e-4
+        tail = upper_tail(definition, total / 3_000_000, [1000] * 300)
+        assert_near(tail, math.log(law[total:].sum()))
 
 
 def test_steps_rounded_to_float32_are_a_lattice():
@@ -615,7 +614,7 @@ def test_steps_rounded_to_float32_are_a_lattice():
     counts, law = np.array([2, 20, 165]), np.bincount([18, 8, 3, 0], [0.001, 0.009, 0.09, 0.9])
     exact = np.fft.irfft(np.fft.rfft(law, 40_001) ** 2000, 40_001)[counts @ [18, 8, 3] :].sum()
     value = float(counts @ STEPS.f(torch.tensor([1.0, 5.0, 50.0])).double().numpy()) / 2000
-    assert log_p_value(STEPS, value, [1000] * 2000) == pytest.approx(math.log(exact), abs=1e-6)
+    assert_near(upper_tail(STEPS, value, [1000] * 2000), math.log(exact))
 
 
 @pytest.mark.parametrize("z", [0.0, 3.0, 6.0])
@@ -636,6 +635,83 @@ def test_reciprocal_ranks_on_a_fine_lattice_by_its_whole_distribution(z):
     total = int(s[np.argmin(np.where(law > law.max() / 10, abs(s - target), size))])
     reached = s >= total
     exact = base - t * total + math.log(law[reached] @ np.exp(-t * (s[reached] - total)))
-    low, high = p_value_bracket(MRR, total / 27_720 / n, [12] * n)
-    assert low - 1e-6 <= exact <= high + 1e-6
-    assert high - low < 1e-2
+    assert_near(upper_tail(MRR, total / 27_720 / n, [12] * n), exact)
+
+
+NOISE = torch.from_numpy(np.random.default_rng(0).uniform(-1e-13, 1e-13, 64))
+OWN = {
+    "plateaus": lambda r: -torch.floor(r / 3),
+    "noisy_plateaus": lambda r: (5 - torch.floor(r / 3)) * (1 + NOISE[r.long() % 64]),
+    "period": lambda r: torch.sin(math.pi / 2 * r),  # 1, 1e-16, -1, -2e-16, 1, ...
+    "noisy_period": lambda r: r % 3 + 1e-14 * torch.sin(r),
+    "rising": lambda r: r.sqrt(),
+}
+
+
+@pytest.mark.parametrize("key", sorted(OWN))
+@pytest.mark.parametrize("larger", [True, False])
+@pytest.mark.parametrize(
+    ("N", "weights"), [((8, 5, 8), (1, 1, 1)), ((6, 7, 3, 4), (1, 2, 0.5, 1)), ((7,), (1,))]
+)
+def test_values_that_agree_up_to_rounding_are_one(key, larger, N, weights):
+    f = OWN[key]
+    definition = d.RankDefinition(key, f=f, optimum=None, higher_is_better=larger)
+    outcomes = np.array(list(itertools.product(*[range(1, n + 1) for n in N])), float)
+    v = np.array(weights) / sum(weights)
+    means = f(torch.from_numpy(outcomes)).numpy() @ v
+    size = max(abs(means)) + 1e-300
+    for mean in np.random.default_rng(0).choice(means, 8):
+        near = 1e-11 * size + 4e-15
+        better = means >= mean - near if larger else means <= mean + near
+        assert p_value(definition, mean, N, weights) == pytest.approx(better.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["p_gmr", "p_igmr", "p_mrr", "p_mr", "p_hits@1", "p_hmr"])
+def test_tasks_of_a_single_candidate_have_p_one(name):
+    with warnings.catch_warnings(action="ignore"):
+        assert list(evaluate([1, 1, 1], [1, 1, 1], [name]).values()) == [1.0]
+
+
+def test_a_step_function_of_a_user_has_the_p_value_of_hits():
+    rng = np.random.default_rng(0)
+    N, weights = rng.integers(20, 3000, 500), rng.choice([1.0, 2.0], 500)
+    step = d.RankDefinition("step", f=lambda r: (r <= 10).double())
+    for value in (0.05, 0.1, 0.3):
+        want = upper_tail(d.hits_at(10), value, N, weights)
+        assert upper_tail(step, value, N, weights) == pytest.approx(want)
+
+
+def test_a_simulated_p_value_is_the_same_each_time_and_states_its_error():
+    rng = np.random.default_rng(2)
+    N, weights = rng.integers(300, 5000, 12), rng.random(12) + 0.1
+    first, second = (upper_tail(MRR, 0.05, N, weights) for _ in range(2))
+    assert first == second
+    assert 0 < first.error < 0.02
+
+
+def cells():
+    """Mean, N, weights and exact log p for integers f(r) = -r, 1/r in units of 1/2520 and [r <= 2]."""
+    random = np.random.default_rng(0)
+    sizes = itertools.product((5, 12, 40, 120), ("mr", "mrr", "hits"))
+    for n, metric in (one for one in sizes if one != (120, "mrr")):
+        N = random.integers(3, 11, n)
+        weight = random.integers(1, 4, n)
+        values = {"mr": lambda r: 10 - r, "mrr": lambda r: 2520 // r, "hits": lambda r: 1 * (r < 3)}
+        steps = [w * values[metric](np.arange(1, m + 1)) for m, w in zip(N, weight, strict=True)]
+        law = np.ones(1)
+        for one in steps:
+            law = np.maximum(fftconvolve(law, np.bincount(one) / len(one)), 0.0)
+        tail = np.cumsum(law[::-1])[::-1]
+        sums = np.flatnonzero(law > 1e-9 * law.max())
+        for total in sums[tail[sums] > 1e-9][:: max(1, len(sums) // 20)].tolist():
+            mean = total / weight.sum()
+            mean = {"mr": 10 - mean, "mrr": mean / 2520, "hits": mean}[metric]
+            yield metric, mean, N, weight, math.log(tail[total])
+
+
+def test_two_hundred_cells_by_convolution():
+    found = list(cells())
+    assert len(found) >= 180
+    for metric, mean, N, weight, exact in found:
+        definition = {"mr": d.MEAN_RANK, "mrr": MRR, "hits": d.hits_at(2)}[metric]
+        assert_near(upper_tail(definition, mean, N, weight), exact)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 
 import hypothesis.strategies as st
 import numpy as np
@@ -350,7 +351,8 @@ def test_a_perfect_model_has_the_probability_of_one_ranking(name):
         want += math.log(
             np.mean([PLAIN[name](list(order)) >= best for order in itertools.permutations(one)])
         )
-    assert log_p == pytest.approx(want, abs=5 * error / math.exp(log_p))
+    assert log_p == pytest.approx(want, rel=1e-12)
+    assert error == 0
 
 
 def test_models_on_graded_labels_are_compared_and_must_have_the_same_labels():
@@ -446,3 +448,28 @@ def test_rank_biased_precision_needs_a_persistence():
     for p in (0, 1, -1, 2, math.nan, "half"):
         with pytest.raises(ValueError, match="p must be a number between 0 and 1"):
             d.rank_biased_precision(p)
+
+
+LABELS = [
+    (1.0, 0, 0),
+    (2.0, 0, 0),
+    (3.0, 3.0, 2.0),
+    (2.0, 1.0, 1.0),
+    (1.0, 1.0, 0, 0),
+    (3.0, 2.0, 0.1),
+]
+
+
+@every_metric
+def test_the_best_value_of_repeated_labels_is_never_too_rare(name):
+    definition = parse_name(name).definition
+    for labels in itertools.combinations_with_replacement(LABELS, 3):
+        want = 1.0
+        for one in labels:
+            every = np.array([PLAIN[name](list(x)) for x in itertools.permutations(one)])
+            want *= (every >= every.max() * (1 - 1e-12)).mean()
+        metric = RankCollection([definition], views="p_value")
+        for one in labels:
+            metric.update(-torch.arange(float(len(one)))[None], torch.tensor([one]))
+        with warnings.catch_warnings(action="ignore"):
+            assert metric.compute()[f"p_{name}"].item() == pytest.approx(want, rel=1e-9)

@@ -25,6 +25,7 @@ from test_rank_scores import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
 from torchrankmetrics import (
     MeanReciprocalRank,
     RankCollection,
+    RankMetricWarning,
     Ranks,
     RankTable,
     rank_embeddings,
@@ -196,7 +197,9 @@ def test_an_update_waits_for_nothing(device):
             metric.update(Ranks.from_negatives(sampled[:, 0], sampled), side="tail")
             metric.update(RankTable.from_ranks(rank_scores(scores, target), side="head"))
             of_a_side.update(scores, target, side="head")
-    assert metric.compute()["count"] == 3 * 6 * (4 + 4)
+    # nothing waited, so that only compute can report what the look-ups did not contain
+    with pytest.warns(RankMetricWarning, match=r"not contain the target of \d+ of 144 ranking"):
+        assert metric.compute()["count"] == 3 * 6 * (4 + 4)
 
 
 @pytest.mark.parametrize("make", [collection, MeanReciprocalRank])
@@ -241,6 +244,21 @@ def test_rows_move_with_the_metric_and_stay_with_compute_on_cpu(device):
             lambda put: rank_scores(
                 put(torch.zeros(2, 3)), put([0, 1]), exclude=(put([0]), put([7]))
             ),
+            IndexError,
+        ),
+        (
+            "target",
+            lambda put: rank_embeddings(
+                put(torch.zeros(2, 3)),
+                put(torch.zeros(4, 3)),
+                put([0, 3]),
+                exclude=put([False, False, False, True]),
+            ),
+            ValueError,
+        ),
+        (
+            "target",
+            lambda put: rank_embeddings(*[put(torch.zeros(2, 3))] * 2, put([0, 2])),
             IndexError,
         ),
         ("num_candidates", lambda put: Ranks(put([1]), None, put([2**62])), ValueError),

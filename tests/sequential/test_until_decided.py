@@ -30,9 +30,7 @@ from worker_pool import WorkerPool
 
 WEAK, STRONG = Model(1.0), Model(3.0, seed=1)
 WEAK_TABLE, STRONG_TABLE = full(WEAK), full(STRONG)
-DIFFERENCE = (
-    evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"] - evaluate(WEAK_TABLE, metrics=["mrr"])["mrr"]
-)
+DIFFERENCE = compare(STRONG_TABLE, WEAK_TABLE, "mrr").difference
 
 
 def rows_by_task(table):

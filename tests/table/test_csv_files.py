@@ -1,5 +1,7 @@
 """CSV, TSV and data frames of ranks; ranks without numbers of candidates."""
 
+import re
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -82,6 +84,16 @@ def test_frames_and_files_of_all_columns_come_back():
         (["rank", "1", "one"], "rank must hold numbers; got 'one' in line 3"),
         (["rank,group", "1,one"], "group must hold numbers: number names .*; got 'one' in line 2"),
         (["rank;group", "1;2"], "cells must be separated by commas or tabs, got 'rank;group'"),
+        (["rank,name", '1,"a', "2,b", "3,c"], "line 2: a quote is not closed"),
+        (["rank,name", "1,x", '2,"a"b'], "line 3: ',' expected after '\"'"),
+        (
+            ["rank,num_candidates", "3,-1"],
+            "num_candidates must be at least 1; leave an unknown column out; got -1 in line 2",
+        ),
+        (["rank", "1", "1_0"], "rank must hold numbers; got '1_0' in line 3"),
+        (["rank", "1", "\u0661\u0662"], "rank must hold numbers; got .* in line 3"),
+        (["rank,weight", "1,1_0.5"], "weight must hold numbers; got '1_0.5' in line 2"),
+        (["rank", "1", "1" * 401], "rank must have at most 400 characters; got 401 in line 3"),
         (["Rank"], "columns must contain rank, .*; got Rank; write names in lower case"),
         (
             ["rank,num_candidates", "3,2"],
@@ -119,8 +131,34 @@ def test_other_objects_than_frames_of_different_columns_and_large_files_are_erro
         RankTable.from_pandas(pandas.DataFrame([[1, 2]], columns=["rank", "rank"]))
     path = write(tmp_path / "ranks.csv", "rank", *["1"] * 100)
     # before it is parsed
-    with pytest.raises(ValueError, match="is not loaded: it would take 16160 bytes"):
+    with pytest.raises(ValueError, match="is not loaded: it would take 33936 bytes"):
         RankTable.load(path, max_bytes=10_000)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+@pytest.mark.parametrize("num_others", [0, 50])
+def test_the_memory_of_csv_is_limited_whatever_its_lines_and_columns(tmp_path, end, num_others):
+    names = ["rank", *(f"column{i}" for i in range(num_others))]
+    row = ["12345", *["1234567"] * num_others]
+    content = end.join([",".join(names), *[",".join(row)] * 400])
+    path = tmp_path / "ranks.csv"
+    path.write_bytes(content.encode())
+    tracemalloc.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert RankTable.load(path).num_tasks == 400
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    with pytest.raises(ValueError, match="is not loaded: it would take") as error:
+        RankTable.load(path, max_bytes=len(content))
+    needed = int(re.search(r"take (\d+) bytes", str(error.value))[1])
+    assert 0.5 * peak < needed < 2 * peak
+
+
+def test_a_quoted_cell_may_have_several_lines(tmp_path):
+    path = write(tmp_path / "ranks.csv", "rank,name", '1,"a', 'b"', "2,c")
+    with pytest.warns(RankMetricWarning, match="ignored the columns name"):
+        assert RankTable.load(path).rows[:, 0].tolist() == [1, 2]
 
 
 def test_without_candidates_base_values_are_those_with_candidates_and_others_raise(tmp_path):

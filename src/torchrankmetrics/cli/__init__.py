@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 
 from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.validation import visible
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,10 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if (message := _message(error)) is None:
             raise
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        print(f"error: {visible(' '.join(message.split()))}", file=sys.stderr)
         return 2
     for note in dict.fromkeys(str(warning.message) for warning in caught):
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {visible(note)}", file=sys.stderr)
     return code
 
 

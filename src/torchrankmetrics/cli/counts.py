@@ -35,8 +35,8 @@ def adjust(
 ) -> int:
     """Adjust a published number for chance, with the candidate counts of its test set.
 
-    0 is random ranking and 1 the optimum; low and high are the ends of the interval that the
-    rounding leaves.
+    0 is random ranking and 1 the optimum. rounding_low and rounding_high are the ends of the
+    interval that the rounding leaves; sampling_error is the half-width of the 95% interval of hits.
 
     For example
     `torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`
@@ -69,12 +69,18 @@ def adjust(
         among = f"{known.num_tasks} tasks among {known.num_candidates[0]} to {known.num_candidates[-1]} candidates"
         note = f"{dataset_facts(dataset).title}: {task}: {among}"
     rows: list[tuple[Cell, ...]] = []
+    errors: list[float | None] = []
     for one in views:
         result = adjust(value, metric, known, view=one)
-        ends = (result.value, result.low, result.high)
+        ends = (result.value, result.rounding_low, result.rounding_high)
         cells = ends if result.log10_p is None else tuple(map(PValue, ends, result.log10_p))
+        errors += [result.sampling] if result.is_binomial else [None]
         rows.append((as_measure(metric, view=one).key, *cells))
-    return emit(Tabular.named(("metric", "value", "low", "high"), rows, (note,)), form, output)
+    names: tuple[str, ...] = ("metric", "value", "rounding_low", "rounding_high")
+    if any(error is not None for error in errors):
+        names = (*names, "sampling_error")
+        rows = [(*row, error) for row, error in zip(rows, errors, strict=True)]
+    return emit(Tabular.named(names, rows, (note,)), form, output)
 
 
 def datasets(
@@ -108,18 +114,14 @@ def datasets(
         "mean",
         "max",
     )
-    note, definitions = (
-        "distinct, min, mean, max: numbers of filtered candidates of the tasks",
-        list[Any](),
-    )
+    note = "distinct, min, mean, max: numbers of filtered candidates of the tasks"
+    definitions = list[Any]()
     if metrics is not None:
         from torchrankmetrics.metrics.registry import base_definition
         from torchrankmetrics.null import ExactExpectation
 
-        columns, definitions = (
-            ("metric", "mean", "variance"),
-            [*map(base_definition, split_list(metrics, "--metric"))],
-        )
+        columns = ("metric", "mean", "variance")
+        definitions = [*map(base_definition, split_list(metrics, "--metric"))]
         note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
     options = (
         ("--split", split, Split),
@@ -138,7 +140,8 @@ def datasets(
         )
         task = (facts.name, one_split, one_side, kind, "+".join(facts.known[one_split]))
         if metrics is None:
-            N, tasks = counts.num_candidates, counts.num_tasks
+            N = counts.num_candidates
+            tasks = counts.num_tasks
             summary = (tasks, len(N), int(N[0]), int((N * counts.count).sum()) / tasks, int(N[-1]))
             rows.append((*task, facts.num_entities[kind], facts.num_relations, *summary))
         for definition in definitions:

@@ -12,7 +12,7 @@ import click
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.rendering import Tabular
 from torchrankmetrics.rendering.tabular import render
-from torchrankmetrics.validation import check_choice, shorten
+from torchrankmetrics.validation import check_choice, shorten, visible
 from torchrankmetrics.version import __version__
 
 Format = Literal["table", "csv", "json", "markdown", "latex", "html"]
@@ -30,7 +30,8 @@ def arg(text: str, **settings: Any) -> Any:
 
 Level = Annotated[float, opt("Confidence level of intervals and tests.")]
 Cluster = Annotated[
-    Literal["group", "sample_id"] | None, opt("Sampling unit: group, or sample_id (both sides).")
+    Literal["auto", "sample_id", "query", "group", "none"],
+    opt("Dependent tasks; auto: both sides of a triple, else the tasks of a query."),
 ]
 
 _SUFFIXES = dict(
@@ -42,7 +43,8 @@ def _checked(
     context: click.Context, parameter: click.Parameter, output: Path | None
 ) -> Path | None:
     """Set the format by the suffix of the output before anything is computed; "-" is the standard output."""
-    suffix, form = "" if output is None else output.suffix.lower(), context.params["form"]
+    suffix = "" if output is None else output.suffix.lower()
+    form = context.params["form"]
     if suffix in (".npz", ".parquet"):
         raise ValueError(
             f"--output must not end in {suffix}, the suffix of files of ranks; got {output}"
@@ -104,9 +106,10 @@ def emit(
         except OSError as error:  # a broken pipe must not be treated as that of stdout
             raise ValueError(f"{output}: cannot write: {error.strerror}") from error
     if form in ("csv", "json"):
-        print(*table.notes, sep="\n", end="\n" * bool(table.notes), file=sys.stderr)
+        for note in table.notes:
+            print(visible(note), file=sys.stderr)
     if failed:
-        print(f"failed: {'; '.join(failed)}", file=sys.stderr)
+        print(f"failed: {visible('; '.join(failed))}", file=sys.stderr)
     return int(bool(failed))
 
 

@@ -24,7 +24,7 @@ from torchrankmetrics.cli.output import (
 )
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, PValue, Tabular
-from torchrankmetrics.validation import shorten
+from torchrankmetrics.validation import shorten, visible
 
 Paths = list[Path] | None
 Models = Annotated[
@@ -68,7 +68,7 @@ def report(
         float | None, opt("Confidence level of intervals; default: no intervals.")
     ] = None,
     method: Annotated[Literal["normal", "bootstrap"], opt("Method of the intervals.")] = "normal",
-    cluster: Cluster = None,
+    cluster: Cluster = "auto",
     by_group: Annotated[bool, opt("Print one line per group.", is_flag=True)] = False,
     fail_under: Annotated[
         str | None, opt("Exit with code 1 below a limit: mrr=0.3,amri=0.8.")
@@ -101,7 +101,7 @@ def report(
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 
     if confidence_level is None:
-        reject("without --confidence-level", method=method != "normal", cluster=cluster)
+        reject("without --confidence-level", method=method != "normal", cluster=cluster != "auto")
     if by_group:
         reject("with --by-group", confidence_level=confidence_level)
     offered = ("base", "adjusted_index", "z_score") if by_group else VIEWS
@@ -130,13 +130,18 @@ def report(
     requested = [*measures.values(), *(measure for measure, _ in limits)]
     models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
     paths = [part for _, parts in models for part in parts]
-    listed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
-    cells, rows = dict[str, Sequence[Cell]](), list[Sequence[Cell]]()
-    notes, failed, tasks = list[str](), list[str](), 0
+    listed = _displayed(paths)
+    several = len(paths) > 1 or models[0] != (paths[0], paths)
+    cells = dict[str, Sequence[Cell]]()
+    rows = list[Sequence[Cell]]()
+    notes = list[str]()
+    failed = list[str]()
+    tasks = 0
     for path, name in zip(paths, listed, strict=True):
         table = load(path)
         check_complete(table, path)
-        analysis, chosen = Analysis([table.rows]), measures
+        analysis = Analysis([table.rows])
+        chosen = measures
         for missing in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
             there = " and ".join(analysis.sides) or "no"
             raise ValueError(
@@ -159,7 +164,7 @@ def report(
             }
         if confidence_level is not None:
             intervals = confidence_intervals(
-                analysis, chosen, confidence_level, method, cluster, 2000, 0
+                analysis, chosen, confidence_level, method, _cluster(cluster), 2000, 0
             ).rows
             for end in ("low", "high"):
                 ends = {row.metric: getattr(row, end) for row in intervals}
@@ -200,7 +205,7 @@ def _sources(
     if qrels is not None:
         if files:
             raise ValueError("files of ranks would do nothing with --run")
-        reject("with --run", cluster=cluster, max_bytes=max_bytes != MAX_BYTES)
+        reject("with --run", cluster=cluster != "auto", max_bytes=max_bytes != MAX_BYTES)
         relevance = read_qrels(judged)
 
         def load_run(path: Path) -> "trm.RankTable":
@@ -228,6 +233,11 @@ def _sources(
     return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
 
 
+def _cluster(option: str) -> Any:
+    """Argument cluster= of an option."""
+    return None if option == "none" else option
+
+
 def _displayed(paths: list[Path]) -> list[str]:
     """Write paths for a table that is published: absolute ones relative to their common directory."""
     absolute = [path for path in paths if path.is_absolute()]
@@ -252,7 +262,7 @@ def compare(
     files: Models = None,
     metrics: Metrics = None,
     confidence_level: Level = 0.95,
-    cluster: Cluster = None,
+    cluster: Cluster = "auto",
     baseline: Annotated[
         str | None, opt("Model to compare with the others: a name, or best.")
     ] = None,
@@ -282,8 +292,8 @@ def compare(
     `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --baseline best`
     `torchrankmetrics compare new.npz old.npz -m mrr --fail-if worse`
     """
-    from torchrankmetrics.inference.compare import equivalence
     from torchrankmetrics.inference.comparison import equivalences
+    from torchrankmetrics.inference.equivalence import equivalence
     from torchrankmetrics.metrics.registry import Selection
 
     requested = split_list(
@@ -306,7 +316,7 @@ def compare(
     models: list[Any] = [
         load(path) if parts == [path] else list(map(load, parts)) for path, parts in sources
     ]
-    tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
+    tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": _cluster(cluster)}
     found: Any
     if len(models) > 2:
         names = [path.stem if path.suffix in _SUFFIXES else path.name for path in paths]
@@ -316,11 +326,13 @@ def compare(
         several = trm.compare(
             dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests
         )
-        table, found = several.tabular(), several.rows
+        table = several.tabular()
+        found = several.rows
     else:
         if margin is None:
             pair = trm.compare(models[0], models[1], measures, **tests)
-            table, found = pair.tabular(), pair.rows
+            table = pair.tabular()
+            found = pair.rows
         else:
             found = [
                 equivalence(models[0], models[1], measure, margin=margin, **tests)
@@ -363,7 +375,7 @@ def study(
         Literal["base", "normalized", "adjusted_index", "z_score"], opt("View of all metrics.")
     ] = "base",
     confidence_level: Level = 0.95,
-    cluster: Cluster = None,
+    cluster: Cluster = "auto",
     values_only: Annotated[bool, opt("Print no intervals.", is_flag=True)] = False,
     across: Annotated[
         bool, opt("Print averages over the datasets and how often models win.", is_flag=True)
@@ -382,8 +394,13 @@ def study(
     """
     from torchrankmetrics.study import RankStudy
 
-    names, runs = split_list(metrics, "--metric"), RankStudy.open(pattern)
-    tests: dict[str, Any] = {"view": view, "confidence_level": confidence_level, "cluster": cluster}
+    names = split_list(metrics, "--metric")
+    runs = RankStudy.open(pattern)
+    tests: dict[str, Any] = {
+        "view": view,
+        "confidence_level": confidence_level,
+        "cluster": _cluster(cluster),
+    }
     files = [str(run.source) for run in runs.runs.values()]
     if across:
         reject("with --across", values_only=values_only)
@@ -419,6 +436,6 @@ def verify(
 
     found = study.verify(report, folder)
     if found and form == "table" and output is None:
-        print("\n".join(found.notes))
+        print("\n".join(map(visible, found.notes)))
         return 0
     return emit(found.tabular(), form, output) or int(not found)

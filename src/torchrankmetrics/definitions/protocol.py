@@ -161,7 +161,8 @@ class ValueSample(Sample):
 
     def __init__(self, values: FloatArray) -> None:
         self.values = values
-        self.weight, self.count = np.ones(len(values)), np.ones(len(values), dtype=np.int64)
+        self.weight = np.ones(len(values))
+        self.count = np.ones(len(values), dtype=np.int64)
 
 
 @dataclass(frozen=True)

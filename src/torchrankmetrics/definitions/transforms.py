@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,6 +20,9 @@ Transform = Callable[[Tensor], Tensor]
 _BLOCK = 1 << 14
 _MOST_RANKS = 1 << 24  # of a user-defined f: a table of them takes 128 MiB
 _MOST_VALUES = 10**9  # of f(r, N), for all distinct N together
+_MOST_JUMPS = 512  # of a step function
+# values are equal if they differ by less than this share of them, or of the largest value
+EQUAL = 1e-9, 4e-15
 
 
 class KnownTransform:
@@ -61,6 +65,16 @@ class KnownTransform:
         if gaps(low) * gaps(high) >= 0:
             return low if abs(gaps(low)) < abs(gaps(high)) else high
         return float(brentq(gaps, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
+
+    def jumps(self, num_ranks: int) -> IntArray | None:
+        """Ranks r < num_ranks with f(r) != f(r + 1), ascending, of a step function; None for others."""
+        if self.smooth or self.uses_candidates:
+            return None
+        return _jumps_of_table(self, min(num_ranks, self.constant_from))
+
+    def by_rank(self, num_candidates: IntArray) -> "tuple[KnownTransform, FloatArray] | None":
+        """A transform h of ranks alone and factors a (u,) with f(r, N) = a h(r) + constant; None: there is none."""
+        return None if self.uses_candidates else (self, np.ones(len(num_candidates)))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance >= 0 of f(r), r uniform on {1..N}: (u,) int64, ascending, in, (u,) float64 each out."""
@@ -105,7 +119,8 @@ def apply_transform(
     f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
 ) -> FloatArray:
     """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads."""
-    f, columns = known(f), [x]
+    f = known(f)
+    columns = [x]
     if f.is_identity:
         return x
     if f.uses_candidates:
@@ -117,7 +132,8 @@ def apply_transform(
     result = np.empty(len(x))
     for begin in range(0, len(x), _BLOCK):
         blocks = [torch.from_numpy(column[begin : begin + _BLOCK]) for column in columns]
-        value, size = f(*blocks), blocks[0].shape
+        value = f(*blocks)
+        size = blocks[0].shape
         if value.shape != size:
             raise ValueError(
                 f"{name} must keep the shape of its input, {tuple(size)}; got {tuple(value.shape)}"
@@ -163,6 +179,24 @@ def rank_table(f: KnownTransform, num_ranks: int) -> FloatArray:
     return apply_transform(f, np.arange(1.0, num_ranks + 1))
 
 
+def are_apart(a: FloatArray, b: FloatArray, largest: float) -> npt.NDArray[np.bool_]:
+    """Whether values differ by more than rounding, where ``largest`` is the largest of all in size."""
+    return np.abs(a - b) > EQUAL[0] * np.maximum(np.abs(a), np.abs(b)) + EQUAL[1] * largest
+
+
+@lru_cache(maxsize=16)
+def _jumps_of_table(f: KnownTransform, num_ranks: int) -> IntArray | None:
+    table = rank_table(f, num_ranks)
+    found = np.flatnonzero(are_apart(table[1:], table[:-1], float(np.abs(table).max()))) + 1
+    if len(found) > _MOST_JUMPS:
+        return None
+    # values may also drift by steps that are too small to see
+    starts = np.r_[0, found]
+    spread = np.maximum.reduceat(table, starts) - np.minimum.reduceat(table, starts)
+    drifts = spread > 4 * (EQUAL[0] * np.abs(table[starts]) + EQUAL[1] * np.abs(table).max())
+    return None if drifts.any() else found
+
+
 def check_evaluations(f: KnownTransform, num_candidates: IntArray) -> None:
     """Check that f(r, N) is affordable at all ranks for these distinct N."""
     if (total := float(num_candidates.sum(dtype=np.float64))) > _MOST_VALUES:
@@ -184,7 +218,10 @@ def range_moments(
     values: FloatArray, start: IntArray, stop: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of many values[start:stop]: Chan et al. 1983 (doi:10.1080/00031305.1983.10483115)."""
-    start, stop, size, squares = start.copy(), stop.copy(), 1, np.zeros_like(values)
+    start = start.copy()
+    stop = stop.copy()
+    size = 1
+    squares = np.zeros_like(values)
     count, total, mean, square = np.zeros((4, len(start)))
 
     def add(ranges: IntArray, node: IntArray) -> None:
@@ -208,7 +245,10 @@ def range_moments(
             + squares[1 : 2 * len(first) : 2]
             + (first - second) ** 2 / (2 * size)
         )
-        values, size, start, stop = first + second, 2 * size, start // 2, stop // 2
+        values = first + second
+        size = 2 * size
+        start = start // 2
+        stop = stop // 2
     return total / count, square / count
 
 
@@ -299,8 +339,12 @@ class AtMost(KnownTransform):
     def __call__(self, x: Tensor) -> Tensor:
         return (x <= self.k).to(x.dtype)
 
+    def jumps(self, num_ranks: int) -> IntArray:
+        return np.arange(self.k, self.k + 1 if self.k < num_ranks else self.k)
+
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        hit, x = np.minimum(self.k, N), N.astype(np.float64)
+        hit = np.minimum(self.k, N)
+        x = N.astype(np.float64)
         return hit / x, (hit / x) * ((N - hit) / x)
 
     def block_means(
@@ -357,6 +401,9 @@ class _ShareBelow(WithCandidates):
     """(r, N) -> (N - r) / (N - 1), a straight line in r."""
 
     smooth = True
+
+    def by_rank(self, num_candidates: IntArray) -> tuple[KnownTransform, FloatArray]:
+        return IDENTITY, -1 / np.maximum(num_candidates - 1.0, 1.0)
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
         x = N.astype(np.float64)

@@ -45,10 +45,10 @@ class Evaluator:
 
     >>> evaluator = Evaluator("ogbl-ddi")
     >>> evaluator.K = 2
-    >>> positive, negative = torch.tensor([0.9, 0.5]), torch.tensor([0.5, 0.7, 0.1])
+    >>> positive, negative = torch.tensor([0.9, 0.5]), torch.tensor([0.6, 0.7, 0.1])
     >>> result = evaluator.eval({"y_pred_pos": positive, "y_pred_neg": negative})
     >>> result, result.ranks
-    ({'hits@2': 0.5}, Ranks(optimistic=[1, 2], pessimistic=[1, 3], num_candidates=[4, 4]))
+    ({'hits@2': 0.5}, Ranks(optimistic=[1, 3], pessimistic=[1, 3], num_candidates=[4, 4]))
     >>> result.evaluate(["hits@2", "adjusted_hits@2"])
     {'hits_at_2': 0.5, 'adjusted_hits_at_2': 0.0}
     """
@@ -89,7 +89,8 @@ class Evaluator:
                 "comparable to OGB's, which has one list for all positives; pass y_pred_neg (M,)"
             )
         result = Result()
-        result.ranks, result.eval_metric = ranks, self.eval_metric
+        result.ranks = ranks
+        result.eval_metric = self.eval_metric
         if self.eval_metric == "mrr":
             result |= {
                 f"hits@{k}_list": (ranks.realistic <= k).to(torch.float32) for k in (1, 3, 10)

@@ -21,6 +21,7 @@ from torchrankmetrics.definitions.sample import FloatArray, IntArray, RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
+from torchrankmetrics.parsing import parse_json, parse_number
 from torchrankmetrics.ranking.flags import UNKNOWN
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import Columns, empty_rows
@@ -185,11 +186,16 @@ def _answers(
             f"qrels and run have no query in common: {one} is in qrels, {other} in run"
         )
     empty = [number for number, found in enumerate(relevant.values()) if not found]
+    if len(empty) == len(relevant):
+        warn(
+            f"qrels have no relevant document in any of {len(relevant)} queries: labels of 1 or "
+            "more are relevant"
+        )
     numbers = np.array(
         [number for number, found in enumerate(relevant.values()) if found], dtype=np.int64
     )
     relevant = {query: found for query, found in relevant.items() if found}
-    without = [query for query in relevant if query not in lists]
+    without = [query for query in relevant if not lists.get(query)]
     _warn("have no list in run and count as queries where nothing was retrieved", without)
     found = [lists.get(query, {}) for query in relevant]
     index = np.repeat(np.arange(len(relevant)), [len(names) for names in relevant.values()])
@@ -340,7 +346,7 @@ def _read(given: Any, kind: str) -> dict[str, dict[str, Any]]:
     is_file = isinstance(given, str | os.PathLike)
     found: dict[str, dict[str, Any]] = {}
     for query, document, value, where in (_of_file if is_file else _of_records)(given, kind):
-        number = _number(value)
+        number = parse_number(value)
         if math.isnan(number) or (kind == "qrels" and not number.is_integer()):
             expected = (
                 "relevance must be an integer" if kind == "qrels" else "score must be a number"
@@ -355,14 +361,6 @@ def _read(given: Any, kind: str) -> dict[str, dict[str, Any]]:
     if is_file and not found:
         raise ValueError(f"{os.fspath(given)} is empty: write a line for each document, or JSON")
     return found
-
-
-def _number(value: Any) -> float:
-    """Read a number; NaN for other values."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def _of_records(records: Any, kind: str) -> list[_Entry]:
@@ -414,7 +412,7 @@ def _of_lines(text: TextIO, kind: str, name: str) -> Iterator[_Entry]:
             yield from _of_json(line, text, number, name)
             return
         # a header
-        if not width and len(line.split()) == 3 and math.isnan(_number(line.split()[2])):
+        if not width and len(line.split()) == 3 and math.isnan(parse_number(line.split()[2])):
             separator, width, places = ("\t" if "\t" in line else None), 3, (0, 1, 2)
             continue
         width = width or _FORMATS[kind][0]
@@ -432,14 +430,18 @@ def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[_Entry]
     """Yield the entries of one object, or of one in each line."""
     parts: Iterable[str] = (one.rstrip("\n") for one in chain([line], text))
     try:
-        json.loads(line)
+        parse_json(line)
     except json.JSONDecodeError:
         parts = [line + text.read()]
+    except ValueError:  # described below, with its place
+        pass
     for number, part in enumerate(parts, first):
         try:
-            queries = json.loads(part) if part.strip() else {}
+            queries = parse_json(part) if part.strip() else {}
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}, line {number + error.lineno - 1}: {error.msg}") from None
+        except ValueError as error:
+            raise ValueError(f"{name}, from line {number} on: {error}") from None
         if not isinstance(queries, dict) or not all(
             isinstance(inner, dict) for inner in queries.values()
         ):

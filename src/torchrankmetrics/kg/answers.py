@@ -129,6 +129,9 @@ class AnsweredTable(RankTable):
     answers: TopAnswers | None = None
     """The best candidates of the queries, if ``top_k`` was given."""
 
+    positives: Tensor | None = None
+    """Of ``rank_complex_queries``: query and hard answer of each row, int64 (2, n)."""
+
 
 def answered(rows: Tensor, answers: TopAnswers | None) -> AnsweredTable:
     """Return a table of rows with the best candidates of an evaluation."""

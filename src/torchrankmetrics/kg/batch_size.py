@@ -20,8 +20,8 @@ class BatchSize:
     Without a given number it starts at 16, and doubles as long as a query takes less time.
     """
 
-    def __init__(self, given: int | None) -> None:
-        self.size = FIRST if given is None else given
+    def __init__(self, given: int | None, most: int = FIRST) -> None:
+        self.size = min(FIRST, most) if given is None else given
         self._grows = given is None
         self._least_seconds = math.inf  # of a query, and the size of its batch
         self._best_size = self.size

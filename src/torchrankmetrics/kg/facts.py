@@ -1,6 +1,7 @@
 """Filtered evaluation of facts with a time: `rank_facts` and its filter, `KnownFacts`."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypedDict, Unpack, overload
 
 import torch
@@ -15,7 +16,7 @@ from torchrankmetrics.kg.loop import ONLY, LoopOptions
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.kg.sides import rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.ranking.counting import ExcludedSlices
+from torchrankmetrics.ranking.counting import ExcludedSlices, MissingTargets
 from torchrankmetrics.validation import ENTITY_SIDES
 
 _COLUMNS = ("head", "relation", "tail", "time")
@@ -48,17 +49,20 @@ class KnownFacts:
         known = torch.cat(parts) if parts else torch.empty(0, 4, dtype=torch.int64, device="cpu")
         self._width = 3 if time_aware else 2  # of a query
         known = known[:, : self._width + 1]
+        self._missing = MissingTargets()
         self._heads, self._tails = (
             KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES
         )
 
     def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
         """Return the known tails of (head, relation, ?, time), (B,) each, as ``exclude``."""
-        return self._tails(torch.stack([heads, relations, times][: self._width], 1))
+        found = self._tails(torch.stack([heads, relations, times][: self._width], 1))
+        return replace(found, missing=self._missing)
 
     def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> ExcludedSlices:
         """Return the known heads of (?, relation, tail, time), (B,) each, as ``exclude``."""
-        return self._heads(torch.stack([relations, tails, times][: self._width], 1))
+        found = self._heads(torch.stack([relations, tails, times][: self._width], 1))
+        return replace(found, missing=self._missing)
 
 
 FactFunction = Callable[[Tensor, Tensor, Tensor], Scores]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torchrankmetrics.kg.candidates import excluded_by
 from torchrankmetrics.kg.known_answers import KnownAnswers, opened, verify, write_known
 from torchrankmetrics.ranking.arrays import Integers, as_ids, unique_rows
-from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices
+from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices, MissingTargets
 from torchrankmetrics.validation import (
     ENTITY_SIDES,
     QUERY_AND_ANSWER,
@@ -67,6 +68,7 @@ class KnownTriples:
             least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
         )
         self._given = None if num_entities is None else self.num_entities
+        self._missing = MissingTargets()
         if least > self.num_entities:
             raise IndexError(
                 f"triples must hold entities in [0, num_entities={self.num_entities}), got "
@@ -106,6 +108,7 @@ class KnownTriples:
         """
         self = cls.__new__(cls)
         self._file, self.num_entities, self._sides = opened(path)
+        self._missing = MissingTargets()
         return self
 
     def verify(self, *, progress: bool = False) -> None:
@@ -154,7 +157,7 @@ class KnownTriples:
     def _look_up(self, side: TaskSide, **columns: Tensor) -> ExcludedSlices:
         ids = [as_ids(column, name) for name, column in columns.items()]
         check_vectors(ids, 2, f"{' and '.join(columns)} must be (B,)")
-        return self._sides[side].of_columns(*ids)
+        return replace(self._sides[side].of_columns(*ids), missing=self._missing)
 
     def _index_relations(self) -> None:
         if "relation" not in self._sides:
@@ -177,13 +180,19 @@ class KnownTriples:
         Returns:
             (n,) int64, the target included.
 
+        Warns:
+            RankMetricWarning: if triples are not among the known ones.
+
         Raises:
             ValueError, IndexError: if side is neither, a true entity is not a candidate, or an
                 entity is out of range.
         """
         index, queries, own = self._tasks(triples, side)
         known = index(queries)
-        own_known = Excluded(known).lists(torch.arange(len(own), device=own.device), own).long()
+        is_known = Excluded(known).lists(torch.arange(len(own), device=own.device), own)
+        if len(known.columns) and (missing := int((~is_known).sum())):
+            self._missing.warn(missing, len(own))
+        own_known = is_known.long()
         excluded = excluded_by(candidates, self.num_entities, own.device)
         if excluded is None:
             return self.num_entities - known.length + own_known

@@ -7,6 +7,7 @@ run this loop.
 import copy
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices
 from torchrankmetrics.ranking.counting.torch_backend import at
 from torchrankmetrics.ranking.ranks import Ranks, rank_dense
 from torchrankmetrics.ranking.shards import Shard
-from torchrankmetrics.ranking.tiles import rank_by_tiles
+from torchrankmetrics.ranking.tile_ranks import rank_by_tiles
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import QUERY_AND_ANSWER, TaskSide, check_int
 
@@ -53,6 +54,7 @@ class LoopOptions(NamedTuple):
     top_k: int | None = None
     shard: Shard = Shard()
     num_entities: int | None = None  # of the known triples, if their user gave it
+    least_columns: int = 1  # of the scores, as the known triples have so many entities
 
 
 class ScoreMatrix(NamedTuple):
@@ -162,7 +164,7 @@ class QuerySide:
 
         ``bar`` is a progress bar of queries.
         """
-        size = BatchSize(self._given_batch_size())
+        size = BatchSize(self._given_batch_size(), self._most_queries())
         batches: list[_Batch] = []
         first = 0
         while first < len(self.tasks):
@@ -185,6 +187,12 @@ class QuerySide:
             else:  # processes that share the candidates need the same batches
                 size.settle_for_all(shard.largest, tensor.device)
         return {name: self._joined(batches, name) for name in self.filters}
+
+    def _most_queries(self) -> int:
+        """Bound the first batch by the number of entities, as far as it is known before it is scored."""
+        targets = self.tasks.targets
+        least = int(targets.max()) + 1 if len(targets) else 1
+        return most_queries(max(least, self.options.least_columns), targets.device)
 
     def _given_batch_size(self) -> int | None:
         """Return the number of queries of a batch, None to find it while scoring."""
@@ -281,7 +289,7 @@ class QuerySide:
         """Return what a filter and ``candidates`` exclude together."""
         if look_up is None:
             return allowed
-        known = look_up(*ids)
+        known = replace(look_up(*ids), missing=None)  # all targets have been looked up before
         if known.num_columns > total:
             raise IndexError(
                 f"known must hold entities in [0, {total}), the columns of the scores; it has "

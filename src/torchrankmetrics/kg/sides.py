@@ -51,7 +51,10 @@ def sides_of(
         if number is None:
             raise ValueError("num_entities is needed with score_hrt if known is None")
         scorers = both_sides(score_hrt, number)
-    options = options._replace(num_entities=_number_of_entities(filters, "_given"))
+    options = options._replace(
+        num_entities=_number_of_entities(filters, "_given"),
+        least_columns=_number_of_entities(filters, "num_entities") or 1,
+    )
     sides = []
     for side, score in zip(reversed(ENTITY_SIDES), scorers, strict=True):
         if score is not None:

@@ -203,7 +203,7 @@ def rank_complex_queries(
         score (callable): (queries (B,)) -> scores (B, N), tensors or arrays; queries are numbered
             from 0.
         hard (integers or list): (2, P) integers or a tuple of two (P,): query and answer; or a list
-            of sets of answers.
+            of the answers of each query, such as sets, which are ranked in the order of their ids.
         easy (integers or list, default None): likewise for easy answers; None: no easy answers.
         pattern (integers, default None): (Q,) integers, the pattern (1p, 2i, ...) of each query;
             None: one for all.
@@ -214,8 +214,9 @@ def rank_complex_queries(
         top_k (int, default None): as in ``rank_triples``.
 
     Returns:
-        One row per hard answer, in their order: the index as sample id, the pattern as group, and
-        the weight.
+        One row per hard answer: the index as sample id, the pattern as group, and the weight. Rows
+        are in the order of pairs (2, P); the answers of a query in a list are sorted by id.
+        ``table.positives`` (2, P) has the query and the answer of each row.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples``; ValueError if an answer is given
@@ -231,6 +232,9 @@ def rank_complex_queries(
     Ranks(optimistic=[2, 2, 1], pessimistic=[2, 2, 1], num_candidates=[3, 3, 4])
     >>> table.weight
     tensor([0.5000, 0.5000, 1.0000], dtype=torch.float64)
+    >>> table.positives
+    tensor([[0, 0, 1],
+            [1, 2, 4]])
     """
     pairs = _pairs(hard, "hard")
     query, own = pairs
@@ -247,7 +251,9 @@ def rank_complex_queries(
     weighted = RankTable.from_ranks(
         ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id
     )
-    return answered(weighted.rows, ranked.answers)
+    table = answered(weighted.rows, ranked.answers)
+    table.positives = pairs
+    return table
 
 
 def _repeated_answer(pairs: Tensor) -> ValueError:

@@ -30,27 +30,37 @@ Provider = ExpectationProvider | None
 
 @dataclass(frozen=True)
 class Rounded:
-    """A rounded number: ``value`` of the printed digits, and the interval [low, high] of the numbers that round to it.
+    """A number that was computed from printed digits.
 
-    ``sampling`` is the largest half-width that the normal 95% interval for independent tasks can
-    have, exact for hits; NaN if unknown. ``log10_p`` is log10 of value, low and high for the view
-    "p_value".
+    Attributes:
+        value (float): of the printed digits.
+        rounding_low, rounding_high (float): ends of the interval of the numbers that are printed
+            with these digits. This is not a confidence interval.
+        sampling (float): largest half-width that the normal 95% interval for independent tasks can
+            have; NaN if unknown.
+        is_binomial (bool): whether ``sampling`` is exact, because the metric is a share of tasks
+            (hits) and its sampling error is that of a binomial variable.
+        log10_p (tuple): log10 of value, rounding_low and rounding_high for the view "p_value".
     """
 
     value: float
-    low: float
-    high: float
+    rounding_low: float
+    rounding_high: float
     sampling: float = math.nan
+    is_binomial: bool = False
     log10_p: tuple[float, float, float] | None = None
 
     def __float__(self) -> float:
         return self.value
 
     def __str__(self) -> str:
-        if self.log10_p is not None:
+        numbers = self.value, self.rounding_low, self.rounding_high
+        if self.log10_p is None:
+            value, low, high = (f"{number:.4f}" for number in numbers)
+        else:
             value, low, high = map(probability_text, self.log10_p)
-            return f"{value} [{low}, {high}]"
-        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+        sampling = f"; sampling: ±{self.sampling:.4f} at 95%" if self.is_binomial else ""
+        return f"{value} (rounding: {low} to {high}{sampling})"
 
 
 @overload
@@ -94,8 +104,8 @@ def adjust(
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
 
     Returns:
-        A float; for a str a ``Rounded`` with the interval of its rounding and a bound on the
-        sampling error.
+        A float; for a str a ``Rounded`` with the interval of its rounding and the sampling error
+        of hits, or a bound on that of other metrics.
 
     Raises:
         TypeError, ValueError: for invalid options, and values that are impossible with these
@@ -107,9 +117,11 @@ def adjust(
     >>> adjust(3.5, "mr", 14)
     0.6153846153846154
     >>> print(adjust("3.5", "mr", 14))
-    0.6154 [0.6077, 0.6231]
+    0.6154 (rounding: 0.6077 to 0.6231)
     >>> print(adjust("0.355", "mrr", "fb15k237"))
-    0.3545 [0.3540, 0.3550]
+    0.3545 (rounding: 0.3540 to 0.3550)
+    >>> print(adjust("0.543", "hits@10", "fb15k237"))
+    0.5427 (rounding: 0.5422 to 0.5432; sampling: ±0.0048 at 95%)
     """
     definition = base_definition(metric)
     measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
@@ -162,7 +174,11 @@ def adjust(
                 apply_transform(known(definition.f).at(int(N[-1])), np.array([1.0, N[-1]])).tolist()
             )
             error = math.sqrt(max((center - a) * (b - center), 0.0) / counts.num_tasks)
-            rounded = replace(rounded, sampling=abs(slope) * _NORMAL * error)
+            rounded = replace(
+                rounded,
+                sampling=abs(slope) * _NORMAL * error,
+                is_binomial=definition.is_share,
+            )
     if math.isnan(rounded.value):
         warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
     return rounded if isinstance(value, str) else rounded.value

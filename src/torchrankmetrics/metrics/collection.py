@@ -29,7 +29,8 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
-    from torchrankmetrics.inference.intervals import Cluster, Intervals
+    from torchrankmetrics.inference.clusters import Cluster
+    from torchrankmetrics.inference.intervals import Intervals
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
     from torchrankmetrics.metrics.summary import Summary
@@ -223,7 +224,7 @@ class RankCollection(RowOwner, MetricCollection):
             )
         analysis = self._synced_analysis()
         numbers = [one.measure.value(analysis) for one in members]
-        analysis.warn_of_input()
+        self._warn_of(analysis, self.measures.values())
         return as_values(numbers, self._first.device)
 
     @torch.jit.unused
@@ -344,7 +345,10 @@ class RankCollection(RowOwner, MetricCollection):
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Return the error of every requested p-value: standard error if simulated, else width of its bracket."""
+        """Return the error of every requested p-value: a standard error if it is simulated, else an estimate.
+
+        0 if the method is exact, and NaN where the p-value is NaN.
+        """
         analysis = self._synced_analysis()
         return {
             key: one.log_p_value(analysis)[1]
@@ -366,7 +370,7 @@ class RankCollection(RowOwner, MetricCollection):
         self,
         confidence_level: float = 0.95,
         method: "Method" = "normal",
-        cluster: "Cluster | None" = None,
+        cluster: "Cluster | None" = "auto",
         *,
         n_resamples: int = 2000,
         seed: int = 0,
@@ -378,9 +382,10 @@ class RankCollection(RowOwner, MetricCollection):
             method (str, default "normal"): "normal" (means of f, corrected for skewness) or
                 "bootstrap" (studentized for means of f, percentiles for others); hits have
                 Wilson's. The median has a bootstrap only.
-            cluster (str or integers, default None): rows that are drawn together: "group",
-                "sample_id" (both sides of a triple), or int64 keys aligned with the rows of
-                ``table()``; None: every task is independent.
+            cluster (str or integers, default "auto"): tasks that are dependent. "auto": of one
+                sample id if one has two sides (both sides of a triple), else of one query if one
+                has several tasks, else none. Or "group", "sample_id", "query", or int64 keys
+                aligned with the rows of ``table()``. None: all tasks are independent.
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): random seed of the bootstrap.
 

@@ -13,6 +13,11 @@ from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, V
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, parse_name
+from torchrankmetrics.metrics.warnings import (
+    warn_of_masked_scores,
+    warn_of_nothing,
+    warn_of_ties,
+)
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.negatives import Predictions
@@ -161,15 +166,20 @@ def evaluate(
         raise ValueError(
             f"sides {requested} need the side of every task: pass side= or a table with sides"
         )
+    has_half_ranks = isinstance(given, Tensor) and not is_scored and given.is_floating_point()
     if not (is_complete or is_scored):
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
     facts = TaskFacts(side, group, weight, sample_id, query, gain)
     options: Any = {"indexes": indexes, "backend": backend, "name": "scores"}
-    analysis = Analysis(
-        [make_block(given, cast("Any", target), cast("Any", exclude), facts, **options)]
-    )
+    block = make_block(given, cast("Any", target), cast("Any", exclude), facts, **options)
+    analysis = Analysis([block])
     if is_scored:
         analysis.warn_of_input()
+        if any(measure.view != "base" for measure in measures.values()):
+            warn_of_masked_scores(given, exclude)
+    warn_of_nothing(analysis)
+    if not has_half_ranks:  # which are not ties
+        warn_of_ties(measures.values(), analysis)
     return {key: measure.value(analysis) for key, measure in measures.items()}
 
 

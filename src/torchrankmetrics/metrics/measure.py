@@ -40,6 +40,7 @@ from torchrankmetrics.null.expectation.provider import (
     unavailable,
 )
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.counting import missing_targets
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -74,14 +75,19 @@ class Analysis:
         # by columns, as they are read from here on; NumPy starts no threads
         columns = [block.numpy().T for block in blocks or [empty_rows()]]
         rows = (np.concatenate(columns, 1) if len(columns) > 1 else columns[0]).T
+        self.has_rows = len(rows) > 0
         seen = raise_faults(Columns(rows).flags)
         self.empty = rows[:0]  # queries without a relevant item
         if seen & (fault.ENTRY | fault.EMPTY):
             rows = self._ranking_tasks(rows)
             seen |= int(np.bitwise_or.reduce(Columns(rows).flags, initial=0))
         repeated = bool(seen & fault.REPEATED)
-        if repeated:
-            rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
+        if seen & fault.UNLISTED:
+            is_unlisted = Columns(rows).flags & fault.UNLISTED > 0
+            number = int(Columns(rows).count[is_unlisted].sum())
+            warn(missing_targets(number, int(Columns(rows).count.sum())))
+        if seen & (fault.REPEATED | fault.UNLISTED):  # of the update, not of the task
+            rows = without_flag(rows, fault.REPEATED | fault.UNLISTED)
         # queries are read from any order of rows
         self._tasks, self._differing, given = rows, 0, Columns(rows)
         if not ((given.sample_id == ABSENT) & (given.weight_bits != 0) & (given.count == 1)).all():
@@ -549,9 +555,11 @@ class Measure:
     def log_p_value(self, analysis: Analysis) -> tuple[float, float]:
         """Natural logarithm of the p-value, finite where the p-value underflows to 0, and the error of the p-value.
 
-        The error is the standard error of a simulated p-value, else by how much it may be too large
-        (0 below 0.1%).
+        The error is the standard error of a simulated p-value, else an estimate. Both are NaN where
+        the value is.
         """
+        if math.isnan(self.base(analysis)):
+            return math.nan, math.nan
         key = self.definition, self.side, self.average, self.empty_queries
         return analysis.once(key, lambda: self.definition.log_p_value(self.sample(analysis)))
 

@@ -25,6 +25,7 @@ from torchrankmetrics.metrics.buffer import Gather, RowBuffer
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
 from torchrankmetrics.metrics.state import KEY, RowOwner, validated, value_device
+from torchrankmetrics.metrics.warnings import warn_of_masked_scores
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
@@ -240,17 +241,17 @@ class RankMetric(RowOwner, Metric):
         of_scores = (
             self._has_queries and target is not None and all(fact is None for fact in facts[1:])
         )
-        self._append(
-            make_block(preds, target, exclude, facts, indexes=indexes, backend=backend),
-            of_scores=of_scores,
-        )
+        block = make_block(preds, target, exclude, facts, indexes=indexes, backend=backend)
+        if self._has_views and not self.rows and not self._has_warned_of_masks:
+            self._has_warned_of_masks = warn_of_masked_scores(preds, exclude)
+        self._append(block, of_scores=of_scores)
 
     @eager
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
         analysis = self.rows.analysis()
         value = self.measure.value(analysis)
-        analysis.warn_of_input()
+        self._warn_of(analysis, [self.measure])
         return torch.scalar_tensor(value, dtype=torch.float64, device=value_device(self.device))
 
     @torch.jit.unused
@@ -445,6 +446,11 @@ class RankMetric(RowOwner, Metric):
         return {KEY: self.rows, **added}  # torchmetrics copies blocks, which nobody writes in place
 
     def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RankMetric":
+        if self.rows and fn(self.rows[-1][:0]).is_meta:
+            raise ValueError(
+                f"{self.key!r} must be reset before it is moved to meta, which holds no values: it "
+                f"has the rows of {self.update_count} updates"
+            )
         values = self._computed, self._forward_cache
         super()._apply(fn, (*exclude_state, KEY))
         if not self.compute_on_cpu:

@@ -1,6 +1,6 @@
 """`RowOwner`: how a metric and a collection append, save and load rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.metrics.buffer import LOCK, RowBuffer
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.warnings import warn_of_nothing, warn_of_ties
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.blocks import NO_FACTS, TaskFacts
 from torchrankmetrics.table.columns import Columns, HasRows, has_entries
@@ -27,6 +28,8 @@ class RowOwner(nn.Module):
 
     rows: RowBuffer
     compute_on_cpu: bool
+    _has_warned_of_masks = False
+    _has_warned_of_ties = False
     _persistent: dict[str, bool]
 
     @property
@@ -45,6 +48,15 @@ class RowOwner(nn.Module):
         self._forbids_empty = any(one.empty_queries == "error" for one in of_queries)
         self._needs_side = next((one.key for one in measures if one.side != "both"), None)
         self._needs_group = any(one.average == "macro" for one in measures)
+        self._has_views = any(one.view != "base" for one in measures)
+
+    def _warn_of(self, analysis: Analysis, measures: Iterable[Measure]) -> None:
+        """Warn of what values depend on; once of ties, whose text differs in every epoch."""
+        analysis.warn_of_input()
+        if self._first.update_called:  # else torchmetrics warns
+            warn_of_nothing(analysis)
+        if not self._has_warned_of_ties:
+            self._has_warned_of_ties = warn_of_ties(measures, analysis)
 
     def _check_queries(self, block: Tensor, of_scores: bool = False) -> None:
         if block.is_cpu:  # compute checks the rows of an accelerator

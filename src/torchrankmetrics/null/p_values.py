@@ -6,20 +6,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray
-from torchrankmetrics.definitions.transforms import AUC, IDENTITY, KnownTransform, known
-from torchrankmetrics.null.tails.summands import rank_summands
-from torchrankmetrics.null.tails.upper import Bracket, log_upper_tail
+from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, IntArray
+from torchrankmetrics.definitions.transforms import EQUAL, IDENTITY, KnownTransform, known
+from torchrankmetrics.null.tails.lists import Values, values_of
+from torchrankmetrics.null.tails.upper import Tail, log_upper_tail
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
-
-_EQUAL = 2.0**-21  # relative distance of weights that are equal up to rounding to float32
-# relative distance within which the mean of f reaches an atom, whatever the order of its sum
-_TOLERANCE = 1e-9
-# distinct weights; more have no common divisor that matters, and would be merged in chains
-_MOST_LEVELS = 1000
 
 
 def p_value(
@@ -28,7 +22,7 @@ def p_value(
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
+    """Probability under random ranking of a value at least as good, in [0, 1].
 
     If scores are tied, the value must come from pessimistic ranks: then P(p <= a) <= a for any tie
     structure. 0.0 may be an underflow: use ``log_p_value``. Arguments, errors and source: see
@@ -57,11 +51,10 @@ def log_p_value(
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
+    """Natural logarithm of P(M at least as good as ``value``) under random ranking.
 
-    Range [-inf, 0]; -inf if no ranks reach the value. Values equal to the observed one count. The
-    probability is multiplied by 1 + an estimate of its largest relative error, so that it is not
-    too small.
+    Range [-inf, 0]; -inf if no ranks reach the value. Values equal to the observed one count, up to
+    a relative 1e-9. The relative error of p is about 1%, and 0.5% of the logarithm in the far tail.
 
     Args:
         definition (RankDefinition): a metric with ``has_p_value``.
@@ -77,27 +70,25 @@ def log_p_value(
         ValueError: if the metric has no p-value, the value is NaN, or no task has enough
             candidates.
 
-    Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980
-        (doi:10.2307/1426607), Graham and
-    Vaaler 1981 (doi:10.1090/S0002-9947-1981-0607121-1); null of Hoyt et al. 2022 (arXiv
-    2203.07544).
+    Source: Lugannani and Rice 1980 (doi:10.2307/1426607), Daniels 1987 (doi:10.2307/1403269); null
+        of Hoyt et al. 2022 (arXiv 2203.07544).
 
     >>> from torchrankmetrics.definitions import hits_at
     >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)
     -4.6052
     """
-    return p_value_bracket(definition, value, counts, weight)[1]
+    return upper_tail(definition, value, counts, weight).log_p
 
 
-def p_value_bracket(
+def upper_tail(
     definition: "RankDefinition",
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
     *,
     mean: float | None = None,
-) -> Bracket:
-    """Bracket of ``log_p_value``, which is its upper end; ``mean`` of f if it is known, else g is inverted."""
+) -> Tail:
+    """``log_p_value`` and its relative error; ``mean`` of f if it is known, else g is inverted."""
     if not definition.has_p_value:
         raise ValueError(
             f"{shorten(definition.name)} has no p-value: its distribution is known for a mean of f "
@@ -114,39 +105,48 @@ def p_value_bracket(
             "candidates"
         )
     if definition.is_extreme:
-        log_p = _log_extreme(definition, value, counts)
-        return log_p, log_p
+        return Tail(_log_extreme(definition, value, counts), 0.0)
+    return _tail_of_mean(definition, value, counts, mean)
+
+
+def _tail_of_mean(
+    definition: "RankDefinition", value: float, counts: CandidateCounts, mean: float | None
+) -> Tail:
     direction = definition.g_direction
     sign = direction if definition.higher_is_better else -direction
-    v, moved = _without_rounding(counts.weight)
-    N, c = counts.num_candidates, counts.count.astype(np.float64)
-    is_auc = definition.f == AUC  # (N - r) / (N - 1) are ranks of weight -1 / (N - 1)
-    v = v / (N - 1) if is_auc else v
-    sums = rank_summands(*((IDENTITY, -sign) if is_auc else (known(definition.f), sign)), N, v, c)
-    shift = sign * float((c * v * N).sum()) if is_auc else 0.0
-    bottom, top = sums.bottom + shift, sums.top + shift
+    c = counts.count.astype(np.float64)
+    values, which, v, shift = _summands(known(definition.f), sign, counts)
+    bottom = float(c @ (v * values.worst[which])) + shift
+    top = float(c @ (v * values.best[which])) + shift
+
     g = known(definition.g if mean is None else IDENTITY)
-    mean = _mean_behind(
-        g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top))
-    )
+    if mean is None:
+        mean = value
+    mean = _mean_behind(g, direction, mean, sorted((sign * bottom, sign * top)))
     slack = _slack(g, mean, bottom, top)
-    slack += float((c * moved).sum()) * max(abs(bottom), abs(top), top - bottom)
-    return log_upper_tail(sums, sign * mean - shift, slack)
+    return log_upper_tail(values, which, v, c, sign * mean - shift, slack)
 
 
-def _without_rounding(v: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Weights with those that differ by rounding to float32 as one, and how far each was moved."""
-    distinct = np.unique(v)
-    new = np.r_[True, np.diff(distinct) > _EQUAL * distinct[1:]]
-    if new.all() or new.sum() >= _MOST_LEVELS:
-        return v, np.zeros_like(v)
-    group = (np.cumsum(new) - 1)[np.searchsorted(distinct, v)]
-    merged = (np.bincount(group, v) / np.bincount(group))[group]
-    return merged, np.abs(merged - v)
+def _summands(
+    f: KnownTransform, sign: int, counts: CandidateCounts
+) -> tuple[Values, IntArray, FloatArray, float]:
+    """Values x, and the distribution and weight v of each group; v x sums to S less a constant."""
+    N, which = np.unique(counts.num_candidates, return_inverse=True)
+    parts = f.by_rank(N)
+    if parts is None:
+        return values_of(f, sign, N), which, counts.weight, 0.0
+    ranked, factor = parts
+    v = counts.weight * np.abs(factor)[which]
+    values = values_of(ranked, sign * int(np.sign(factor[0])), N)
+    if ranked is f:
+        return values, which, v, 0.0
+    at_one = f.at(int(N[0])).values(np.ones(1))[0]
+    shift = sign * at_one - np.abs(factor) * values.best
+    return values, which, v, float((counts.count * counts.weight * shift[which]).sum())
 
 
 def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[float]) -> float:
-    """The mean of f behind the value g(mean); beyond the range of the mean, an infinity on that side."""
+    """The mean of f behind the value g(mean); an infinity if the value is out of range."""
     if g.is_identity:
         return value
     at_low, at_high = g.values(np.array(ends)).tolist()
@@ -160,18 +160,18 @@ def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[flo
 
 
 def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
-    """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
+    """How far rounding, also of the inverse of g, may have moved the mean of f."""
     width, size = top - bottom, max(abs(bottom), abs(top))
     slack = (
-        _TOLERANCE * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
+        EQUAL[0] * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
     )
-    slack += 4e-15 * size + (1e-14 * width if bottom < 0 < top else 0.0)
+    slack += EQUAL[1] * size + (1e-14 * width if bottom < 0 < top else 0.0)
     absolute, share = g.inverse_error
     return slack + (absolute + share * width)
 
 
 def _log_extreme(definition: "RankDefinition", value: float, counts: CandidateCounts) -> float:
-    """The largest (smallest) rank in closed form: all ranks are at most m with probability prod min(m, N_i) / N_i."""
+    """The largest (smallest) rank: all are at most m with probability prod min(m, N_i) / N_i."""
     largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
     # at most x: r <= floor x; at least x: not r < x
     rank = math.floor(value) if at_most else math.ceil(value) - 1

@@ -14,3 +14,4 @@ from .definitions import (
     recall_at as recall_at,
     success_at as success_at,
 )
+from .kind import QueryKind as QueryKind

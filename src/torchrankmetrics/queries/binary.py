@@ -10,21 +10,16 @@ from scipy.special import digamma, zeta
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means
-from torchrankmetrics.definitions.transforms import (
-    AUC,
-    IDENTITY,
-    AtMost,
-    KnownTransform,
-    Power,
-    with_limits,
-)
+from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK, RankDefinition
+from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, Power, with_limits
 from torchrankmetrics.null.hypergeometric import log_miss
-from torchrankmetrics.null.tails.summands import Atoms
+from torchrankmetrics.null.tails.lists import Atoms
 from torchrankmetrics.queries.kind import (
     QueryKind,
     hit_distribution,
     moments_by_candidates,
     place_means,
+    task_metric,
     up_to,
 )
 from torchrankmetrics.queries.sample import QuerySample
@@ -40,8 +35,11 @@ class _Reciprocal(QueryKind):
     k: int | None = None
 
     @property
-    def f(self) -> KnownTransform:  # type: ignore[override]
+    def f(self) -> KnownTransform:
         return up_to(Power(-1), self.k)
+
+    def as_task(self) -> RankDefinition:
+        return task_metric(self.f)
 
 
 class AveragePrecisionKind(_Reciprocal):
@@ -61,6 +59,11 @@ class AveragePrecisionKind(_Reciprocal):
             )
         share = with_limits(self.f, share, o, sample.num_candidates[sample.query])
         return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
+        top = m if self.k is None else min(self.k, m)  # places that all have relevant items
+        log_orders = np.log(m - np.arange(top)) - np.log(N - np.arange(top))
+        return float(log_orders.sum())
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
         return np.ones(len(m)) if self.k is None else np.minimum(m, self.k) / m
@@ -112,7 +115,8 @@ def harmonic(T: IntArray) -> tuple[FloatArray, FloatArray]:
 class RPrecisionKind(QueryKind):
     """#{r_i <= m} / m."""
 
-    f = AtMost(1)
+    def as_task(self) -> RankDefinition:
+        return task_metric(AtMost(1))
 
     def values(self, sample: QuerySample) -> FloatArray:
         inside = (
@@ -133,9 +137,11 @@ class RPrecisionKind(QueryKind):
 class AreaUnderCurve(QueryKind):
     """The share of pairs of a relevant and another item in the right order, ties half: Mann and Whitney's statistic."""
 
-    f = AUC
     uses_candidates = True
     counts_empty = False
+
+    def as_task(self) -> RankDefinition:
+        return MEAN_AUC
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         return np.asarray(m < N)
@@ -153,6 +159,10 @@ class AreaUnderCurve(QueryKind):
         self, N: int, m: int, most: int, gain: FloatArray | None = None
     ) -> Atoms | None:
         return _rank_sum_distribution(N, m) if 0 < m * (N - m) <= min(_MOST_STEPS, most) else None
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
+        few = np.arange(min(m, N - m))
+        return float((np.log(1 + few) - np.log(N - few)).sum())
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         n = N.astype(np.float64)
@@ -180,6 +190,9 @@ class Success(QueryKind):
 
     f: AtMost
     is_share = True
+
+    def as_task(self) -> RankDefinition:
+        return task_metric(self.f)
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)
@@ -257,8 +270,10 @@ class FirstReciprocal(_Reciprocal):
 class FirstRank(QueryKind):
     """r_(1)."""
 
-    f = IDENTITY
     limits = 1.0, None
+
+    def as_task(self) -> RankDefinition:
+        return MEAN_RANK
 
     def values(self, sample: QuerySample) -> FloatArray:
         o, b, t = _first_blocks(sample)

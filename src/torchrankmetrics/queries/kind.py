@@ -12,13 +12,9 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray, changes
-from torchrankmetrics.definitions.transforms import (
-    AtMost,
-    KnownTransform,
-    apply_transform,
-    with_limits,
-)
-from torchrankmetrics.null.tails.summands import Atoms
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, with_limits
+from torchrankmetrics.null.tails.lists import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items
@@ -27,27 +23,29 @@ _LEAST = 1e-300  # least probability of an atom
 
 
 class QueryKind:
-    """A metric of one query; ``QueryDefinition`` averages over queries. A block of ties is a query in random order."""
+    """A metric of one query, to be averaged over queries: ``QueryDefinition(name, kind=...)``.
 
-    f: KnownTransform  # with one relevant item, at rank r, the value is scale * f(r)
+    A subclass overrides ``values`` and ``null_moments``. The other methods have defaults that are
+    right for every metric. A block of tied candidates is in random order.
+    """
+
     is_share: ClassVar[bool] = False  # of queries
     uses_candidates: ClassVar[bool] = False  # whether the value depends on the number of candidates
     counts_empty: ClassVar[bool] = True  # whether 0 is a value of queries without a relevant item
     is_graded: bool = False  # whether it depends on the gains of the relevant items
-    scale: float = 1.0
     # of values; None: no bound, or an unknown one
     limits: tuple[float | None, float | None] = 0.0, 1.0
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """Expectation over the orders of tied candidates, (Q,) float64; NaN where the metric is undefined."""
+        """Return the expected value over orders of ties, (Q,) float64; NaN where it is undefined."""
         raise NotImplementedError
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether the metric is defined with m relevant items among N candidates, (u,) bool."""
+        """Return whether the metric is defined for N candidates and m relevant items, (u,) bool."""
         return np.ones(len(N), dtype=bool)
 
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Null mean, variance >= 0 and best value of every query, (Q,) float64 each; here from N and m alone."""
+        """Return null mean, variance >= 0 and best value of every query, (Q,) float64 each."""
         N, m = sample.known_candidates, sample.num_answers
         order = np.lexsort((m, N))
         N, m = N[order], m[order]
@@ -59,17 +57,27 @@ class QueryKind:
         return mean, variance, best
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Null mean and variance >= 0, (u,) float64 twice, for (u,) int64 twice, sorted by N, then m."""
+        """Return null mean and variance >= 0, (u,) float64 twice, for N and m, (u,) int64, sorted."""
         raise NotImplementedError
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
-        """Value of the ranking whose first m candidates are the relevant items, (u,) float64."""
+        """Return the value of the ranking that starts with the m relevant items, (u,) float64."""
         return self.values(QuerySample.tied(m, m, N))
+
+    def as_task(self) -> RankDefinition | None:
+        """Return a metric of ranking tasks that is proportional to this one with one relevant item.
+
+        The factor is positive and the same for all queries and numbers of candidates, and the label
+        of the relevant item is 1. None: no such metric is known.
+        """
+        return None
 
     def distribution(
         self, N: int, m: int, most: int, gain: FloatArray | None = None
     ) -> Atoms | None:
-        """Null distribution of one query; of more than ``most`` atoms, those next to each other are one at the best.
+        """Return the null distribution of one query: ascending values and their probabilities.
+
+        Of more than ``most`` values, those next to each other are one at the best of them.
 
         None if it is unavailable, here if there are too many choices of places, of items with gains
         (m,), to list.
@@ -86,6 +94,15 @@ class QueryKind:
             self.values(QuerySample.ranked(ranks, N, gains)), return_counts=True
         )
         return values, count / len(ranks)
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float | None:
+        """Return the logarithm of the probability of the best value; None, as here: unknown."""
+        return None
+
+
+def task_metric(f: KnownTransform) -> RankDefinition:
+    """The mean of f over ranking tasks, for ``as_task``; the query metric sets the direction."""
+    return RankDefinition("task", f=f, optimum=None, higher_is_better=True)
 
 
 @functools.lru_cache(maxsize=512)
@@ -189,10 +206,6 @@ class SumOf(QueryKind):
         has_no_top = self.is_graded and self.divisor != "best"
         vars(self).update(
             uses_candidates=self.f.uses_candidates,
-            scale=1
-            / (
-                float(self.f.values(np.ones(1))[0]) if self.divisor == "best" else self.divisor or 1
-            ),
             limits=(0.0, None if has_no_top else 1.0)
             if self.divisor or self.f.is_share
             else (None, None),
@@ -228,12 +241,34 @@ class SumOf(QueryKind):
         spread = (N - m) / (free * m.astype(np.float64)) + N * apart / (free * total**2)
         return share * mean, share**2 * spread * variance, self._divided(best, sample, best)
 
+    def as_task(self) -> RankDefinition:
+        return task_metric(self.f)
+
     def distribution(
         self, N: int, m: int, most: int, gain: FloatArray | None = None
     ) -> Atoms | None:
-        if isinstance(self.f, AtMost) and self.divisor != "best":
-            return hit_distribution(N, m, self.f.k, self.divisor or m, most)
-        return super().distribution(N, m, most, gain)
+        jumps = None if self.divisor == "best" or gain is not None else self.f.jumps(N)
+        if jumps is None or len(jumps) != 1:
+            return super().distribution(N, m, most, gain)
+        inside, outside = self.f.values(np.array([1.0, jumps[0] + 1.0])).tolist()
+        hits, probability = hit_distribution(N, m, int(jumps[0]), 1.0, most)
+        values = (hits * inside + (m - hits) * outside) / (self.divisor or m)
+        return (values, probability) if inside > outside else (values[::-1], probability[::-1])
+
+    def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float | None:
+        """The largest gains are on the first places, if f falls or rises strictly there and is constant behind."""
+        places = min(m, self.f.constant_from - 1)
+        steps = np.diff(self.f.values(np.arange(1.0, min(places + 1, N) + 1)))
+        is_strict = (steps < 0).all() or (steps > 0).all()
+        if not is_strict or not (self.f.smooth or places == self.f.constant_from - 1):
+            return None
+        _, number = np.unique(np.ones(m) if gain is None else -gain, return_counts=True)
+        before = np.cumsum(number) - number
+        on_top = np.clip(places - before, 0, number)  # items of each gain
+        orders = sum(
+            _log_orders(n, k) for n, k in zip(number.tolist(), on_top.tolist(), strict=True)
+        )
+        return orders + _log_orders(N - places, m - places) - _log_orders(N, m)
 
     def _own(self, sample: QuerySample) -> QuerySample:
         return sample if self.is_graded or sample.gain is None else replace(sample, gain=None)
@@ -270,6 +305,11 @@ class SumOf(QueryKind):
         if self.divisor == "best":
             return sums / (self._best(sample) if best is None else best)
         return np.asarray(sums * _largest(sample) / (self.divisor or sample.num_answers))
+
+
+def _log_orders(n: int, k: int) -> float:
+    """Logarithm of the number of orders of k of n items."""
+    return float(np.log(n - np.arange(k, dtype=np.float64)).sum())
 
 
 def _largest(sample: QuerySample) -> FloatArray:

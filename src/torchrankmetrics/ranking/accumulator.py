@@ -147,9 +147,8 @@ class RankAccumulator:
                         f"compute needs all {len(shard)} columns; update has been given {got}"
                     )
             self._total = shard.all_sum(self._counts)
-        return from_counts(
-            self._total.clone(), self._tasks.flags, self._tasks.rows, self._tasks.gain
-        )
+        flags = self._tasks.flags_by(self._total[2], shard.total)
+        return from_counts(self._total.clone(), flags, self._tasks.rows, self._tasks.gain)
 
 
 def rank_chunks(

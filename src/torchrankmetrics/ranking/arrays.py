@@ -65,13 +65,20 @@ def as_array(values: Numbers, name: str) -> npt.NDArray[Any]:
 def check_dense(tensor: Tensor, name: str) -> None:
     """Raise an error for sparse, nested, quantized and masked tensors, and for tensors without values."""
     masked = type(tensor) is not Tensor and isinstance(tensor, MaskedTensor)
+    traced = _is_traced(tensor)
     if tensor.layout is torch.strided and not (
-        tensor.is_nested or tensor.is_quantized or tensor.is_meta or masked
+        tensor.is_nested or tensor.is_quantized or tensor.is_meta or masked or traced
     ):
         return
-    if tensor.is_meta:
+    if tensor.is_meta and not traced:
         raise ValueError(
             f"{name} must be on a device that holds values, such as cpu, got meta; pass real data"
+        )
+    if traced:
+        raise ValueError(
+            f"{name} must hold values, got a tensor without (of torch.export, a FakeTensorMode or "
+            "torch.func); rank and update outside of programs that are exported and of functions "
+            "that torch.func transforms"
         )
     kinds = (
         (tensor.is_nested, "a nested tensor", "to_padded_tensor(...)"),
@@ -81,6 +88,15 @@ def check_dense(tensor: Tensor, name: str) -> None:
     )
     kind, remedy = next(texts for is_kind, *texts in kinds if is_kind)
     raise TypeError(f"{name} must be a dense tensor, got {kind}; pass {name}.{remedy}")
+
+
+def _is_traced(tensor: Tensor) -> bool:
+    """Whether a tensor only records operations, as in torch.export and torch.func."""
+    if type(tensor) is Tensor:
+        return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    from torch._subclasses import FakeTensor
+
+    return isinstance(tensor, FakeTensor)
 
 
 def check_device(tensor: Tensor, name: str, device: torch.device, of: str) -> None:

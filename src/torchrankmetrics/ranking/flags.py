@@ -6,7 +6,8 @@ NAN, TARGET_RANGE, EXCLUDE_RANGE, TARGET_EXCLUDED = 1, 2, 4, 8
 RANK_RANGE, RANK_ORDER, NO_CANDIDATES, WEIGHT = 16, 32, 64, 128
 SAMPLED, REPEATED, FILTERED, RAW, QUERY, PARTIAL = 256, 512, 1024, 2048, 4096, 8192
 ENTRY, EMPTY, EXCLUDED = 1 << 14, 1 << 15, 1 << 16
-LARGEST = EXCLUDED
+UNLISTED = 1 << 17  # the look-up of known positives does not contain the target: a warning
+LARGEST = UNLISTED
 UNKNOWN = -1  # number of candidates of a task that is not known: such tasks have base values only
 
 # NAN and REPEATED (the id came before in the same update) are warnings, SAMPLED is a note in the

@@ -354,7 +354,8 @@ def rank_dense(
     if scores.requires_grad:
         scores = scores.detach()
     counts = count(scores, None, tasks.row, tasks.column, tasks.excluded, backend=backend)
-    return from_counts(counts, tasks.flags, tasks.rows, tasks.gain)
+    flags = tasks.flags_by(counts[2], scores.shape[1])
+    return from_counts(counts, flags, tasks.rows, tasks.gain)
 
 
 def rank_listed(

@@ -69,6 +69,25 @@ class Tasks(NamedTuple):
             else self.row
         )
 
+    def flags_by(self, num_others: Tensor, num_columns: int) -> Tensor | None:
+        """Return the flags, after a check that look-ups of known positives contain the targets.
+
+        ``num_others`` is the number of other candidates of each task, int64 (P,). A target that is
+        not found is a flag on an accelerator, where nothing waits for it, else a warning.
+        """
+        slices = self.excluded.slices
+        if slices is None or slices.missing is None or not len(slices.columns):
+            return self.flags
+        length = slices.length if self.row is None else slices.length[self.row]
+        others = num_columns - 1  # of a target, if nothing was excluded
+        if num_others.is_cpu:  # NumPy's calls cost a fifth of torch's
+            is_missing = num_others.numpy() + length.numpy() == others
+            if number := int(np.count_nonzero(is_missing)):
+                slices.missing.warn(number, len(is_missing))
+            return self.flags
+        unlisted = (num_others + length == others) * fault.UNLISTED
+        return unlisted if self.flags is None else self.flags + unlisted
+
     def fingerprint(self, num_columns: int) -> dict[str, Tensor | None]:
         """Name the tasks by content, for processes that must be given the same."""
         target = torch.stack([self.row_of_each, self.column])

@@ -20,13 +20,13 @@ from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
 from torchrankmetrics.inference.pairing import (
     Collected,
-    PairedSource,
     Values,
     as_table,
     check_complete,
     paired_rows,
     value_rows,
 )
+from torchrankmetrics.inference.sources import PairedSource
 from torchrankmetrics.metrics.measure import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, is_empty_query
@@ -253,6 +253,12 @@ class DataSet:
             for m, runs in self.models.items()
             if tasks and {run.tasks for run in runs} == {tasks}
         }
+        if metric:  # read together, so that differences of rounding are zero
+            aligned = [run for runs in self.aligned.values() for run in runs]
+            values = [run.run.values[metric] for run in aligned]
+            rows = value_rows(values, [run.run.label for run in aligned])
+            for run, own in zip(aligned, rows, strict=True):
+                run.rows = own
 
     @cached_property
     def facts(self) -> Facts:

@@ -1,6 +1,7 @@
 """Rows as plain arrays by name, and from columns of text."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
+from torchrankmetrics.parsing import is_plain, parse_number
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
@@ -53,6 +55,7 @@ _NAMES = (*_STORED, *_FLAGS)
 # columns of text that may have missing values
 _OPTIONAL = ("side", "group", "sample_id", "query", *_FLAGS)
 _MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
+_WIDEST = 400  # characters of a cell; the longest decimal integer of a float64 has 309
 _EXACT = 2.0**53  # larger floats are not exact integers
 
 
@@ -209,6 +212,9 @@ def of_text(values: Array, column: str) -> Array:
     """Read text or numbers as the dtype of ``RankTable.from_numpy``; sides, groups, ids and flags may be missing."""
     if values.dtype.kind in "iu" or (values.dtype == bool and column in _FLAGS):
         return values
+    if values.dtype == object:  # NumPy stores every cell as wide as the widest
+        widths = np.array([len(str(value)) for value in values])
+        refuse(widths > _WIDEST, widths, f"{column} must have at most {_WIDEST} characters")
     text = np.char.lower(np.char.strip(values.astype(str)))
     missing = np.isin(text, _MISSING)
     if missing.any() and column not in _OPTIONAL:
@@ -226,17 +232,12 @@ def of_text(values: Array, column: str) -> Array:
         words, hint = {"true": 1, "false": 0}, ", or true and false"
     for word, number in words.items():
         text = np.where(text == word, str(number), text)
-    try:
-        numbers: Array = text.astype(np.int64)
-    except (ValueError, OverflowError):
-        numbers = np.empty(len(text))
-        for row, word in enumerate(text.tolist()):
-            try:
-                numbers[row] = float(word)
-            except ValueError:
-                raise ValueError(
-                    f"{column} must hold numbers{hint}; got {shorten(values[row])} in row {row}"
-                ) from None
+    numbers = _numbers(text)
+    if (wrong := np.isnan(numbers)).any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"{column} must hold numbers{hint}; got {shorten(values[row])} in row {row}"
+        )
     if column not in _FLOATS and numbers.dtype == np.float64:
         wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
         if wrong.any():
@@ -249,7 +250,17 @@ def of_text(values: Array, column: str) -> Array:
                 f"{row}{hint * (column == 'rank')}"
             )
         numbers = numbers.astype(np.int64)
+    if column == "num_candidates":  # the stored number of an unknown one is negative
+        refuse(numbers < 1, values, f"{column} must be at least 1; leave an unknown column out")
     if column in _FLAGS:
         refuse(~np.isin(numbers, (0, 1)), values, f"{column} must be true or false")
         return numbers.astype(bool)
     return numbers
+
+
+def _numbers(text: Array) -> Array:
+    """Read words as int64 if all are integers, else as float64 with NaN for other words."""
+    if is_plain("".join(text)):
+        with suppress(ValueError, OverflowError):
+            return text.astype(np.int64)
+    return np.array([parse_number(word) for word in text.tolist()], dtype=np.float64)

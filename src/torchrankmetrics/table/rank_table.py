@@ -33,7 +33,8 @@ from torchrankmetrics.validation import TaskSide, check_choice, check_int, short
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from torchrankmetrics.inference.intervals import Cluster, Intervals
+    from torchrankmetrics.inference.clusters import Cluster
+    from torchrankmetrics.inference.intervals import Intervals
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
     from torchrankmetrics.metrics.measure import Analysis, Measure
@@ -178,7 +179,8 @@ class RankTable(HasRows):
 
         Args:
             path (path): of a file, .npz, Parquet, CSV or TSV; or of a folder of Parquet files.
-            max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row.
+            max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row; of CSV
+                240 bytes per line and 96 per cell.
 
         Raises:
             OSError, ValueError: if it cannot be opened; if it is empty, damaged, of a later
@@ -366,7 +368,7 @@ class RankTable(HasRows):
         metrics: "Metrics | None" = None,
         confidence_level: float = 0.95,
         method: "Method" = "normal",
-        cluster: "Cluster | None" = None,
+        cluster: "Cluster | None" = "auto",
         *,
         n_resamples: int = 2000,
         seed: int = 0,
@@ -378,12 +380,13 @@ class RankTable(HasRows):
                 metrics.
             confidence_level (float, default 0.95): in (0, 1).
             method (str, default "normal"): "normal" or "bootstrap".
-            cluster (str or integers, default None): "group", "sample_id", or int64 keys, one per
-                row of the table.
+            cluster (str or integers, default "auto"): as in ``RankCollection``; int64 keys have one
+                per row of the table.
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): random seed of the bootstrap.
         """
-        from torchrankmetrics.inference.intervals import canonical_clusters, confidence_intervals
+        from torchrankmetrics.inference.clusters import canonical_clusters
+        from torchrankmetrics.inference.intervals import confidence_intervals
 
         rows = self.rows.cpu().numpy()
         if (

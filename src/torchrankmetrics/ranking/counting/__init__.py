@@ -16,6 +16,30 @@ _CELLS = 1 << 18  # torch sums booleans through an int64 copy
 _STEP = 8  # a step of a bisection takes as long as the allocation of so many bytes of a table
 
 
+class MissingTargets:
+    """Warns once, for all look-ups of one object, that they do not contain targets."""
+
+    def __init__(self) -> None:
+        self._has_warned = False
+
+    def warn(self, number: int, total: int) -> None:
+        """Warn of the first tasks that are not known positives themselves."""
+        if not self._has_warned:
+            self._has_warned = True
+            warn(missing_targets(number, total))
+
+
+def missing_targets(number: int, total: int) -> str:
+    """Text of the warning."""
+    return (
+        f"the look-up of known positives does not contain the target of {number} of {total} "
+        "ranking tasks: other known positives may count as wrong candidates, so that ranks are "
+        "not filtered. Pass all evaluated splits to KnownTriples, in the order (head, relation, "
+        "tail), and look up queries by their ids there: where a reciprocal relation "
+        "r + num_relations is scored, exclude=known.heads(r, t)"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class ExcludedSlices:
     """Columns excluded per row, as slices of one shared tensor (nothing is copied per batch).
@@ -30,6 +54,8 @@ class ExcludedSlices:
     longest: int  # upper bounds that are known without waiting for the device: of ``length``,
     num_columns: int  # and of ``columns`` plus one
     first: int = 0  # column of the whole matrix at which this chunk begins
+    # of look-ups that must contain the targets; None: seen items, for example, need not
+    missing: MissingTargets | None = None
 
     def __len__(self) -> int:
         return len(self.start)
