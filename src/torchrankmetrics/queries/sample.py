@@ -247,8 +247,6 @@ class QuerySample(Sample):
 
 def _random_places(random: np.random.Generator, number: IntArray, N: IntArray) -> IntArray:
     """Draw ``number`` different places in 1..N for each query, in random order, query after query."""
-    from torchrankmetrics.queries.significance import random_subsets
-
     starts = np.cumsum(number) - number
     places = np.empty(number.sum(), dtype=np.int64)
     order = np.lexsort((number, N))
@@ -259,3 +257,19 @@ def _random_places(random: np.random.Generator, number: IntArray, N: IntArray) -
         index = starts[rows][:, None] + np.arange(items)
         places[index] = random.permuted(subsets, axis=1)
     return places
+
+
+def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> IntArray:
+    """Uniform m-subsets of 1..N, ascending, (rows, m) int64."""
+    if 2 * m > N:  # what is left out
+        chosen = np.ones((rows, N), dtype=bool)
+        np.put_along_axis(chosen, random_subsets(random, N, N - m, rows) - 1, False, axis=1)
+        return (np.nonzero(chosen)[1] + 1).reshape(rows, m)
+    if m * m > 4 * N:  # draws with replacement would rarely be distinct
+        return np.sort(np.argpartition(random.random((rows, N)), m, axis=1)[:, :m], axis=1) + 1
+    ranks = np.empty((rows, m), dtype=np.int64)
+    repeated = np.arange(rows)
+    while len(repeated):
+        ranks[repeated] = np.sort(random.integers(1, N, (len(repeated), m), endpoint=True), axis=1)
+        repeated = repeated[(np.diff(ranks[repeated], axis=1) == 0).any(1)]
+    return ranks
