@@ -39,6 +39,10 @@ Runs = Annotated[
 ]
 Documents = Annotated[int | None, opt("Size of the collection, for chance-adjusted views of runs.")]
 Threshold = Annotated[float, opt("Smallest label of a relevant document, for binary metrics.")]
+EmptyQueries = Annotated[
+    Literal["skip", "zero", "error"] | None,
+    opt("Queries without a relevant item; default: zero for runs (as trec_eval), else skip."),
+]
 MaxBytes = Annotated[
     int,
     opt("Maximum memory of a file of ranks; larger files are an error.", type=click.IntRange(1)),
@@ -73,6 +77,7 @@ def report(
     runs: Runs = None,
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
+    empty_queries: EmptyQueries = None,
     max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
@@ -106,8 +111,9 @@ def report(
     names: Any = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
     names = names if metrics is None else split_list(metrics, "--metric")
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
+    empty = empty_queries or ("zero" if runs else "skip")
     measures = Selection(
-        views, rank_types, sides, relevance_threshold=relevance_threshold
+        views, rank_types, sides, relevance_threshold=relevance_threshold, empty_queries=empty
     ).measures(names)
     limits = []
     for part in [] if fail_under is None else split_list(fail_under, "--fail-under"):
@@ -116,7 +122,7 @@ def report(
                 "--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got "
                 f"{shorten(part)}"
             )
-        limits.append((as_measure(match[1]), float(match[2])))
+        limits.append((as_measure(match[1], empty_queries=empty), float(match[2])))
         if not limits[-1][0].higher_is_better:
             raise ValueError(
                 f"--fail-under must name metrics where higher is better, got {shorten(match[1])}"
@@ -205,7 +211,10 @@ def _sources(
         def load_run(path: Path) -> "trm.RankTable":
             run = read_run(path)
             # an error for metrics that the lists of a run do not determine
-            evaluate_run(relevance, run, metrics, num_candidates=num_candidates)
+            empty = metrics[0].empty_queries
+            evaluate_run(
+                relevance, run, metrics, num_candidates=num_candidates, empty_queries=empty
+            )
             return rank_run(relevance, run, num_candidates=num_candidates)
 
         return models, load_run
@@ -267,6 +276,7 @@ def compare(
     runs: Runs = None,
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
+    empty_queries: EmptyQueries = None,
     max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
@@ -289,7 +299,9 @@ def compare(
     requested = split_list(
         ("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric"
     )
-    measures = list(Selection(relevance_threshold=relevance_threshold).measures(requested).values())
+    empty = empty_queries or ("zero" if runs else "skip")
+    selection = Selection(relevance_threshold=relevance_threshold, empty_queries=empty)
+    measures = list(selection.measures(requested).values())
     sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
     paths = [path for path, _ in sources]
     if len(paths) < 2:

@@ -239,7 +239,7 @@ def _runs(models: Models, name: str) -> list[Evaluation | Values]:
 
 
 def _measure(metric: Any, models: list[Evaluation]) -> Measure:
-    """Requested measure; without an expectation of its own it has the one of the first collection."""
+    """Requested measure; of a name with the expectation and empty queries of the first collection."""
     if (found := measure_of(metric)) is None:
         name = parse_name(metric)
         known = [
@@ -251,6 +251,8 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
         # the expectations of members may differ
         own = [one for one in known if one.definition == name.definition] or known
         found = as_measure(name, own[0].expectation if own else None)
+        if own:
+            found = dataclasses.replace(found, empty_queries=own[0].empty_queries)
     if not found.is_estimate:
         raise ValueError(
             f"{shorten(found.key)} cannot be compared; base, normalized, adjusted_index or z_score "

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from torchrankmetrics.decorators import eager
-from torchrankmetrics.definitions.protocol import Average, Side, View
+from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.buffer import RowBuffer
@@ -56,6 +56,7 @@ class RankCollection(RowOwner, MetricCollection):
         average (str, default "micro"): "micro" or "macro", for names without their own.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): as in ``RankMetric``.
+        empty_queries (str, default "skip"): "skip", "zero" or "error", as in ``RankMetric``.
         storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
         prefix (str, default None): before every key, for example "val/".
         postfix (str, default None): after every key.
@@ -93,6 +94,7 @@ class RankCollection(RowOwner, MetricCollection):
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         relevance_threshold: float = 1.0,
+        empty_queries: EmptyQueries = "skip",
         storage: Storage = "ranks",
         prefix: str | None = None,
         postfix: str | None = None,
@@ -100,7 +102,7 @@ class RankCollection(RowOwner, MetricCollection):
         **kwargs: Any,
     ) -> None:
         self._selection = Selection(
-            views, rank_types, sides, expectation, average, relevance_threshold
+            views, rank_types, sides, expectation, average, relevance_threshold, empty_queries
         )
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
@@ -255,7 +257,8 @@ class RankCollection(RowOwner, MetricCollection):
         """
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
-        self._merge(other.local_table().rows, other._first.update_count)
+        rows = other._first.rows.as_one(other._first.device)
+        self._merge(rows, other._first.update_count)
 
     def _synced_analysis(self) -> Analysis:
         first = self._first
@@ -318,13 +321,22 @@ class RankCollection(RowOwner, MetricCollection):
         """Return all rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted."""
         from torchrankmetrics.table.rank_table import RankTable
 
-        return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
+        return RankTable(torch.from_numpy(self._synced_analysis().all_rows.copy(order="K")))
 
     def local_table(self) -> "RankTable":
-        """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged."""
+        """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged.
+
+        Flat scores (``indexes``) are ranked among the scores of this process alone.
+        """
+        from torchrankmetrics.table.columns import has_entries
+        from torchrankmetrics.table.entries import rank_entries
         from torchrankmetrics.table.rank_table import RankTable
 
-        return RankTable(self._first.rows.as_one(self._first.device))
+        rows = self._first.rows.as_one(self._first.device)
+        if has_entries(rows):
+            ranked, _ = rank_entries(rows.cpu().numpy())
+            rows = torch.from_numpy(ranked).to(rows.device)
+        return RankTable(rows)
 
     def summary(self) -> "Summary":
         """Return a printable table of base value, adjusted index and z-score of every metric by side."""
