@@ -11,7 +11,6 @@ from torchrankmetrics import __version__
 
 sys.path.insert(0, str(Path(__file__).parent))
 from notebook import page
-from results import sections
 
 project = "torchrankmetrics"
 copyright = "The torchrankmetrics developers"
@@ -84,14 +83,11 @@ def add_figure(
         lines += ["", f".. image:: /{picture}", f"   :alt: an example of {function}"]
 
 
-def add_results(app: Any, docname: str, source: list[str]) -> None:
-    """Append results to the page on benchmarks and cells to that of the notebook; end blocks without an empty line."""
-    if docname == "benchmarks":
-        source[0] += sections()
-    elif docname == "scores_to_table":
-        source[0] += "\n" + page(
-            Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb"
-        )
+def add_notebook(app: Any, docname: str, source: list[str]) -> None:
+    """Append the cells of the notebook to its page; end blocks without an empty line."""
+    if docname == "scores_to_table":
+        notebook = Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb"
+        source[0] += "\n" + page(notebook)
     source[0] = source[0].replace("\n\n```\n", "\n```\n")
 
 
@@ -107,4 +103,4 @@ def setup(app: Any) -> None:
     app.connect("build-finished", add_mathjax)
     app.connect("autodoc-process-docstring", escape_bars)
     app.connect("autodoc-process-docstring", add_figure)
-    app.connect("source-read", add_results)
+    app.connect("source-read", add_notebook)

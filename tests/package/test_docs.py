@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from test_hoyt_table import DIRECTED, expected_table
 
 from scripts import ROOT, load_script
-from torchrankmetrics import RankDefinition, RankMetric, __version__, evaluate
+from torchrankmetrics import RankCollection, RankDefinition, RankMetric, __version__, evaluate
 from torchrankmetrics.metrics.registry import Entry
 
 DOCS = ROOT / "docs"
@@ -32,7 +33,7 @@ def test_blocks_of_the_readme_run_when_copied_alone(
 
 
 def test_the_first_screen_has_one_short_block_and_its_table() -> None:
-    assert len(README.splitlines()) <= 120
+    assert len(README.splitlines()) <= 125
     assert len(BLOCKS) == README.count("```python") > 0
     assert len(BLOCKS[0][0].splitlines()) <= 12
     assert README.index("pip install .") < README.index(BLOCKS[0][0]) < README.index("## ")
@@ -41,6 +42,40 @@ def test_the_first_screen_has_one_short_block_and_its_table() -> None:
         < README.index("<!-- test command -->")
         < README.index("-m pytest")
     )
+
+
+TASKS = README[README.index("## Your task") : README.index("## Other libraries")]
+IMPORTS = re.findall(r"`(from torchrankmetrics[\w.]* import [\w, ]+)`, then `(?:.*?=)?(\w+)\(", TASKS)
+
+
+def test_names_of_the_task_table_are_importable_as_shown() -> None:
+    assert len(IMPORTS) == TASKS.count("`from ") == 6
+    made: dict[str, object] = {}
+    for statement, called in IMPORTS:
+        exec(statement, made)
+        assert called in made or called == "pipeline", statement  # PyKEEN's own
+    assert all(path in TASKS for path in ("compare a.npz b.npz", "evaluate(scores, held_out"))
+
+
+def test_the_lightning_row_logs_a_number() -> None:
+    lightning = pytest.importorskip("pytorch_lightning")
+    step, end = re.findall(r"`(self\.\w.*?\))` in `\w+`", TASKS)
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ranks = RankCollection(["mrr"])
+
+        def test_step(self, batch: torch.Tensor, _: int) -> None:
+            exec(step, {"self": self, "scores": torch.eye(3)[batch], "target": batch})
+
+        def on_test_epoch_end(self) -> None:
+            exec(end, {"self": self})
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(accelerator="cpu", devices=1, **quiet)
+    loader = torch.utils.data.DataLoader(torch.arange(3))
+    assert trainer.test(Module(), loader, verbose=False) == [{"mrr": 1.0}]
 
 
 def test_the_release_has_one_version_and_date_in_every_file_and_standard_headings() -> None:
@@ -106,6 +141,24 @@ def test_claims_of_the_pages_are_in_the_committed_results() -> None:
     assert ours["best"] < min(peer["best"] for peer in peers)
 
 
+def test_tables_of_the_benchmarks_page_are_of_the_results() -> None:
+    text = results.PAGE.read_text()
+    assert results.page(text) == text, "run: python docs/results.py"
+    assert len(results.TIMINGS) == 10
+    assert "| 1.75 | 171 | PyKEEN 1.11.1 | wall-clock, 2 | 2026-11-23 |" in text
+
+
+def test_links_of_the_built_site_are_checked(tmp_path: Path) -> None:
+    check = load_script(DOCS / "check_links.py")
+    (tmp_path / "b.html").write_text('<h1 id="here">b</h1>')
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#here"></a><a href="b.html#gone"></a><a href="c.html"></a>'
+        '<a href="https://example.org/x"></a><img src="none.png"><a href="#"></a>'
+    )
+    links = ["a.html: b.html#gone", "a.html: c.html", "a.html: none.png"]
+    assert check.broken(tmp_path) == links
+
+
 def test_every_page_is_in_the_contents() -> None:
     index = (DOCS / "index.md").read_text()
     listed = [
@@ -129,8 +182,7 @@ def test_links_lead_somewhere_and_numbers_are_shown_in_full(page: Path) -> None:
         path = page.parent / name if name else page
         assert path.exists(), target
         if anchor:
-            shown = path.read_text() + (results.sections() if path.name == "benchmarks.md" else "")
-            headings = re.findall(r"^#+ (.*)$", shown, re.MULTILINE)
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
             anchors = {
                 re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
             }
