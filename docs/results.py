@@ -5,6 +5,7 @@
 
 import ast
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,7 +133,7 @@ TIMINGS = (
 def timings(folder: Path = BENCHMARKS / "results") -> str:
     """Write the medians as a Markdown table."""
     lines = [
-        "| work | this library, ms | the other, ms | the other | time, threads | measured |",
+        "| work | this library, ms | the other, ms | the other | time | measured |",
         "|---|--:|--:|---|---|---|",
     ]
     for timing in TIMINGS:
@@ -145,8 +146,8 @@ def timings(folder: Path = BENCHMARKS / "results") -> str:
             _milliseconds(ours["median"]),
             _milliseconds(other["median"]),
             label,
-            f"{timing.clock}, {timing.threads}",
-            results["machine"]["date"],
+            f"{timing.clock}, {timing.threads} thread{'s' * (timing.threads - 1)}",
+            date.fromisoformat(results["machine"]["date"]).strftime("%d %b %Y"),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
