@@ -28,4 +28,4 @@ docs:
 
 # needs the extras "plot" and "examples"; run it when a page that draws has changed
 images:
-	$(PYTHON) docs/draw.py docs/comparable.md docs/tutorial.md docs/study.md
+	$(PYTHON) docs/draw.py docs/comparable.md docs/comparing.md docs/tutorial.md docs/study.md

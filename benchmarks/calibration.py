@@ -14,6 +14,16 @@ pair have normal scores with correlation 0.7, mapped to the quantiles of the pop
 second model are shifted by 0.15. Tasks are drawn with replacement; the true value is that of the
 whole population. Intervals have level 95%, tests 5%. The first samples of every cell are compared
 with `RankCollection.confidence_intervals` and `compare`.
+
+Weighted hits: samples of 10 to 300 independent tasks with seven shares of hits from 2% to 98%, and
+weights that are equal, exponential, Pareto, or one over the size of a group (macro).
+
+Dependent tasks: two exchangeable models on both sides of triples. The logarithms of ranks are
+normal, with an effect of model and triple that both sides share; `compare` and intervals with the
+default `cluster="auto"` and with `cluster=None`.
+
+Other shapes: one model ranks every target 30th, the other one first in a query of 30 and last in
+the others: the same mean reciprocal rank up to 0.0001, which is tested.
 """
 
 import math
@@ -21,6 +31,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +41,23 @@ from benchmarks.timing import parser_of, write_json
 from scipy import optimize, special, stats
 from tqdm import tqdm
 
-from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, compare, evaluate
+from torchrankmetrics import (
+    RankCollection,
+    RankMetricWarning,
+    Ranks,
+    RankTable,
+    compare,
+    evaluate,
+)
 from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.inference.clusters import Clusters
 from torchrankmetrics.inference.flips import SignFlipTest
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.standard_errors import (
     estimate,
     interval_through,
     redraws,
+    share_effective_tasks,
     share_interval,
     studentised_interval,
     units_of,
@@ -82,14 +102,107 @@ def simulated(draws: int, workers: int) -> Row:
     cells = [(name, size, draws) for size in sorted(SIZES, reverse=True) for name in POPULATIONS]
     with ProcessPoolExecutor(workers) as pool:
         parts = list(tqdm(pool.map(cell, *zip(*cells, strict=True)), total=len(cells)))
+        more = [(kind, size, draws) for kind in WEIGHTS for size in WEIGHTED_SIZES]
+        weighted_rows = list(tqdm(pool.map(weighted, *zip(*more, strict=True)), total=len(more)))
+        pairs = [(effect, size, draws // 10) for effect in EFFECTS for size in SIZES]
+        dependent_rows = list(
+            tqdm(pool.map(dependent, *zip(*pairs, strict=True)), total=len(pairs))
+        )
     rows = [row for part in parts for row in part]
-    error = math.sqrt(LEVEL * (1 - LEVEL) / draws)
     return {
         "draws": draws,
         "confidence_level": LEVEL,
-        "error": error,
+        "error": math.sqrt(LEVEL * (1 - LEVEL) / draws),
         "rows": sorted(rows, key=_place),
+        "weighted": [row for part in weighted_rows for row in part],
+        "dependent": [row for part in dependent_rows for row in part],
+        "shapes": [shapes(size, draws // 4) for size in SHAPE_SIZES],
     }
+
+
+def macro_weights(size: int) -> np.ndarray:
+    """Weights of groups of 1, 2, 4, ... tasks, of which the last has the rest."""
+    sizes = [1 << i for i in range(int(math.log2(size + 1)))]
+    sizes[-1] += size - sum(sizes)
+    return np.repeat(1 / np.array(sizes), sizes)
+
+
+WEIGHTS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "equal": lambda rng, size: np.ones(size),
+    "exponential": lambda rng, size: rng.exponential(size=size),
+    "Pareto, exponent 2.5": lambda rng, size: 1 + rng.pareto(2.5, size=size),
+    "Pareto, exponent 1.5": lambda rng, size: 1 + rng.pareto(1.5, size=size),
+    "macro, groups of 1, 2, 4, ...": lambda rng, size: macro_weights(size),
+}
+WEIGHTED_SIZES, SHARES = (10, 30, 100, 300), (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98)
+
+
+def weighted(kind: str, size: int, draws: int) -> list[Row]:
+    """Coverage of intervals of weighted hits, for each share of hits."""
+    rng, ones, found = np.random.default_rng([size, *map(ord, kind)]), np.ones(size, np.int64), []
+    for share in SHARES:
+        covered = warned = 0
+        for _ in range(draws):
+            hit = (rng.random(size) < share).astype(np.float64)
+            units = units_of(hit, WEIGHTS[kind](rng, size), ones)
+            low, high = share_interval(units, LEVEL)
+            covered += low - 1e-12 <= share <= high + 1e-12
+            effective = share_effective_tasks(units, 0.0)
+            warned += effective < LEAST_EFFECTIVE_TASKS
+        about = {"weights": kind, "size": size, "share": share}
+        found.append(
+            about | {"draws": draws, "coverage": covered / draws, "warned": warned / draws}
+        )
+    return found
+
+
+EFFECTS, DEPENDENT = (0.0, 1.0, 4.0), ("mrr", "mr", "hits@10")
+
+
+def triples(rng: np.random.Generator, size: int, effect: float) -> RankTable:
+    """Ranks of both sides of triples; ``effect``: variance that the sides share, over the other one."""
+    own, shared = rng.normal(size=(2, size)), rng.normal(size=size)
+    score = math.sqrt(1 / (1 + effect)) * own + math.sqrt(effect / (1 + effect)) * shared
+    rank = np.clip(np.ceil(np.exp(2 + 1.5 * score)), 1, NUM_CANDIDATES).astype(np.int64)
+    ids = np.arange(size)
+    return RankTable.concatenate(
+        [
+            RankTable.from_ranks(Ranks(one, None, NUM_CANDIDATES), side=side, sample_id=ids)
+            for one, side in zip(rank, ("head", "tail"), strict=True)
+        ]
+    )
+
+
+def dependent(effect: float, size: int, draws: int) -> list[Row]:
+    """Size of tests and coverage of intervals of dependent tasks."""
+    torch.set_num_threads(1)
+    rng = np.random.default_rng([int(effect), size])
+    many = triples(np.random.default_rng(1), 1_000_000, 0.0)
+    truth = evaluate(many, metrics=list(DEPENDENT))
+    rejected: dict[Any, list[list[bool]]] = {"auto": [], None: []}
+    covered: dict[Any, list[list[bool]]] = {"auto": [], None: []}
+    for draw in range(draws):
+        a, b = (triples(rng, size, effect) for _ in range(2))
+        for cluster in rejected:
+            test, _ = quietly(
+                partial(compare, a, b, DEPENDENT, cluster=cluster, permutations=999, seed=draw)
+            )
+            rejected[cluster].append([row.p_value <= 1 - LEVEL + 1e-12 for row in test.rows])
+            rows, _ = quietly(partial(a.confidence_intervals, DEPENDENT, LEVEL, cluster=cluster))
+            covered[cluster].append([row.low <= truth[row.metric] <= row.high for row in rows.rows])
+    return [
+        {
+            "effect": effect,
+            "size": size,
+            "metric": metric,
+            "cluster": cluster,
+            "draws": draws,
+            "rejected": float(np.mean(rejected[cluster], 0)[i]),
+            "coverage": float(np.mean(covered[cluster], 0)[i]),
+        }
+        for cluster in rejected
+        for i, metric in enumerate(DEPENDENT)
+    ]
 
 
 def _place(row: Row) -> tuple[Any, ...]:
@@ -244,7 +357,7 @@ def check(
                 RankSample(rank, rank, np.full_like(rank, NUM_CANDIDATES)),
             )
             # a key of its own for every task keeps equal ranks apart, as here
-            keys = None if key in MEANS else np.arange(len(rank))
+            clusters = Clusters(np.arange(len(rank)), np.ones_like(rank))
             values, ones = definition.unit_values(sample, "realistic"), np.ones(len(rank))
             if key in MEANS:
                 units = units_of(values, ones, ones.astype(np.int64))
@@ -254,7 +367,7 @@ def check(
                 told = row.effective_tasks < LEAST_EFFECTIVE_TASKS
             else:
                 row = estimate(
-                    definition, sample, "realistic", LEVEL, "bootstrap", keys, RESAMPLES, 0
+                    definition, sample, "realistic", LEVEL, "bootstrap", clusters, RESAMPLES, 0
                 )
                 told = row.effective_tasks < LEAST_EFFECTIVE_TASKS
         if told != warned[i] or not np.allclose((row.low, row.high), (low[i], high[i]), rtol=1e-6):
@@ -308,9 +421,7 @@ def comparisons(
         for draw, pairs in enumerate(drawn):
             x = f(pairs.astype(np.float64))
             units = units_of(x, ones, counts)
-            test = SignFlipTest(
-                units, x[:, 0] - x[:, 1], definition.g, (limits[0], limits[1]), PERMUTATIONS, draw
-            )
+            test = SignFlipTest(units, definition.g, (limits[0], limits[1]), PERMUTATIONS, draw)
             lower, upper, p, bounded = test.difference(LEVEL)
             warns = test.effective_tasks < LEAST_EFFECTIVE_TASKS or not bounded
             if draw < CHECKED:
@@ -433,6 +544,21 @@ def _outcome(only_a: int, only_b: int, size: int) -> tuple[float, float, float]:
     )
 
 
+SHAPE_SIZES = (20, 100, 1000)
+
+
+def shapes(size: int, draws: int) -> Row:
+    """Size of the test of two models of equal MRR, of which one has rare large values."""
+    rng, rejected = np.random.default_rng(size), 0
+    always = Ranks(np.full(size, 30), None, NUM_CANDIDATES)
+    for draw in range(draws):
+        rank = np.where(rng.random(size) < 1 / 30, 1, NUM_CANDIDATES)
+        rare = Ranks(rank, None, NUM_CANDIDATES)
+        test, _ = quietly(partial(compare, always, rare, "mrr", permutations=999, seed=draw))
+        rejected += test.p_value <= 1 - LEVEL + 1e-12
+    return {"size": size, "draws": draws, "rejected": rejected / draws}
+
+
 def tables(results: Row) -> str:
     """Write two Markdown tables: coverage of intervals; coverage and test size of differences."""
     rows = results["rows"]
@@ -454,8 +580,59 @@ def tables(results: Row) -> str:
             lambda r: r["metric"],
             lambda r: _covered(r) + f"; {_size(r, rows, 'equal')}",
         ),
+        "Weighted hits: the lowest coverage in % over seven shares of hits from 2% to 98% (share of "
+        f"samples with a warning); {results['weighted'][0]['draws']} samples per share:",
+        "",
+        _weighted_table(results["weighted"]),
+        "Both sides of triples, two exchangeable models: size of the 5% test in %; coverage of the "
+        f"interval of one model in %; {results['dependent'][0]['draws']} samples per cell "
+        "(standard error of either 1.5):",
+        "",
+        _dependent_table(results["dependent"]),
+        "Equal MRR and other shapes, size of the 5% test in %: "
+        + ", ".join(
+            f"{100 * row['rejected']:.0f} for n = {row['size']}" for row in results["shapes"]
+        )
+        + ".",
+        "",
     ]
     return "\n".join(out)
+
+
+def _weighted_table(rows: list[Row]) -> str:
+    lines = [
+        "| weights | " + " | ".join(f"n = {size}" for size in WEIGHTED_SIZES) + " |",
+        "|---|" + "--:|" * len(WEIGHTED_SIZES),
+    ]
+    for kind in WEIGHTS:
+        cells = []
+        for size in WEIGHTED_SIZES:
+            own = [row for row in rows if (row["weights"], row["size"]) == (kind, size)]
+            warned = max(row["warned"] for row in own)
+            cells.append(_covered({"coverage": min(r["coverage"] for r in own), "warned": warned}))
+        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _dependent_table(rows: list[Row]) -> str:
+    columns = [(effect, size) for effect in EFFECTS for size in SIZES]
+    lines = [
+        "| metric, cluster | "
+        + " | ".join(f"effect {effect:g}, {size} triples" for effect, size in columns)
+        + " |",
+        "|---|" + "--:|" * len(columns),
+    ]
+    for cluster, metric in product(("auto", None), DEPENDENT):
+        cells = {
+            (
+                row["effect"],
+                row["size"],
+            ): f"{100 * row['rejected']:.1f}; {100 * row['coverage']:.1f}"
+            for row in rows
+            if (row["cluster"], row["metric"]) == (cluster, metric)
+        }
+        lines.append(f"| {metric}, {cluster} | " + " | ".join(cells[c] for c in columns) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def _covered(row: Row) -> str:

@@ -96,11 +96,11 @@ def embedding_memory(B: int, N: int, d: int) -> list[dict[str, Any]]:
     """How much the peak of the process grows with rank_embeddings, once torch and Numba have set themselves up."""
     queries, candidates = torch.empty(B, d).normal_(), torch.empty(N, d).normal_()
     target = torch.arange(B)
-    rank_embeddings(queries, candidates[:8192], target, arithmetic="product")
+    rank_embeddings(queries, candidates[:8192], target)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def ours() -> Any:
-        return rank_embeddings(queries, candidates, target, arithmetic="product")
+        return rank_embeddings(queries, candidates, target)
 
     row = line(f"memory of {B} x {N}, d = {d}", "rank_embeddings", "ours", ours)
     return [

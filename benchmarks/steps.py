@@ -169,7 +169,7 @@ def embeddings(B: int, N: int, d: int) -> list[dict[str, Any]]:
     torch.mm(queries, candidates.T, out=out)
 
     def ours() -> Ranks:
-        return rank_embeddings(queries, candidates, target, arithmetic="product")
+        return rank_embeddings(queries, candidates, target)
 
     assert same(ours(), rank_scores(out, target)), "tiles rank otherwise"
     case = f"embeddings {B} x {N}, d = {d}"

@@ -77,7 +77,10 @@ def add_figure(
     """Append the figure of the page on plots to the docstring of its function."""
     module, _, function = name.rpartition(".")
     picture = f"images/{FIGURES.get(function, function)}.png"
-    if module.endswith(".plots") and (Path(__file__).parent / picture).exists():
+    if (
+        module.endswith((".plots", ".study"))
+        and (Path(__file__).parent / picture).exists()
+    ):
         lines += ["", f".. image:: /{picture}", f"   :alt: an example of {function}"]
 
 

@@ -2,16 +2,16 @@
 
 python examples/dense_retrieval.py [--queries 200] [--passages 1000000] [--dim 64]
 
-The embeddings are made up: a relevant passage is its question with noise. The matrix of scores
-never exists. The same embeddings in bfloat16 show where ties come from: of their products in
-bfloat16, not of the embeddings themselves, which exact arithmetic, the default, distinguishes.
+The embeddings are made up: a relevant passage is its question with noise. `rank_embeddings` never
+stores the matrix of scores. The last evaluation shows where ties come from: scores in bfloat16 tie,
+but the bfloat16 embeddings themselves do not, because their scores are computed in float64.
 """
 
 import argparse
 
 import torch
 
-from torchrankmetrics import RankCollection, rank_embeddings
+from torchrankmetrics import RankCollection, rank_embeddings, rank_scores
 
 METRICS = ["rr@10", "ndcg@10", "recall@100", "success@10", "ap", "mrr"]
 
@@ -34,21 +34,17 @@ def main() -> None:
     relevant = torch.stack([row, torch.randperm(given.passages)[: len(row)]])
     passages[relevant[1]] = 0.45 * questions[row] + 0.9 * passages[relevant[1]]
 
-    for dtype, arithmetic in (
-        (torch.float32, "exact"),
-        (torch.bfloat16, "exact"),
-        (torch.bfloat16, "product"),
-    ):
+    pairs = tuple(relevant)
+    narrow = questions.bfloat16(), passages.bfloat16()
+    evaluations = {
+        "float32 embeddings": rank_embeddings(questions, passages, pairs),
+        "bfloat16 embeddings": rank_embeddings(*narrow, pairs),
+        "bfloat16 scores": rank_scores(narrow[0] @ narrow[1].T, pairs),
+    }
+    for name, ranks in evaluations.items():
         collection = RankCollection(METRICS)
-        ranks = rank_embeddings(
-            questions.to(dtype), passages.to(dtype), relevant, arithmetic=arithmetic
-        )
         collection.update(ranks)
-        print(
-            f"\n{given.queries} questions, {given.passages:,} passages, {dtype}, {arithmetic}".replace(
-                "torch.", ""
-            )
-        )
+        print(f"\n{given.queries} questions, {given.passages:,} passages, {name}")
         print(collection.summary())
 
 

@@ -103,9 +103,7 @@ fig, ax = plots.rank_ecdf(models)
 # The two sides of a triple are not independent, so triples are drawn, not tasks.
 
 # %%
-intervals = {
-    name: ranks.confidence_intervals(cluster="sample_id") for name, ranks in models.items()
-}
+intervals = {name: ranks.confidence_intervals() for name, ranks in models.items()}
 print(intervals["neighbours"])
 
 # %% [markdown]
@@ -115,9 +113,7 @@ print(intervals["neighbours"])
 # to be wrong: the last p-value of a line is Holm's.
 
 # %%
-difference = compare(
-    models["neighbours"], models["frequency"], ["mrr", "hits@10", "amri"], cluster="sample_id"
-)
+difference = compare(models["neighbours"], models["frequency"], ["mrr", "hits@10", "amri"])
 for row in difference.rows:
     print(row)
 fig, ax = plots.forest(difference)
@@ -153,7 +149,7 @@ for name in ("nations", "kinships", "umls"):
             score_tails, score_heads, splits(graph)[-1], everything, progress=False
         )
         study.add(table, model=model, dataset=name)
-paper = study.table(["mrr", "adjusted_mrr"], cluster="sample_id")
+paper = study.table(["mrr", "adjusted_mrr"])
 print(paper)
 
 # %% [markdown]

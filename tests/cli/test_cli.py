@@ -24,7 +24,7 @@ from torchrankmetrics.null.p_values import log_p_value
 
 COMMANDS = {
     "report a.npz --confidence-level 0.95": r"(?m)^mrr +0\.\d{4} +0\.\d{4} +0\.\d{4}$",
-    "compare a.npz b.npz -m mrr,hits@10": r"(?m)^hits_at_10 .*exact McNemar",
+    "compare a.npz b.npz -m mrr,hits@10": r"(?m)^hits_at_10 .*sign-flip permutation",
     "adjust --dataset fb15k237 --metric mrr --value 0.355": r"(?m)^adjusted_mrr +0\.3545 +0\.3540 +0\.3550$",
     "datasets": r"(?m)^fb15k237 .* 319 +10178 +14305\.6292 +14541$",
     "metrics": r"(?m)^success_at_<k> +queries +higher .* hit_rate@<k> ",

@@ -107,6 +107,7 @@ def test_compare_gives_the_numbers_of_the_library(cli_folder, capsys):
             one.high,
             one.p_value,
             one.p_adjusted,
+            one.better,
             one.test,
         )
         assert tuple(row.values()) == values
@@ -365,3 +366,28 @@ def test_a_page_that_cannot_be_drawn_is_one_line_before_the_computation(
     monkeypatch.setattr(RankStudy, "dataset", None)
     assert main(["study", pattern, "-m", "mrr", "--format", "html"]) == 2
     assert capsys.readouterr() == ("", "error: matplotlib needs a writable directory\n")
+
+
+def test_queries_without_a_relevant_document_count_as_zero_or_are_skipped(files, capsys):
+    with open("test.tsv", "a") as file:
+        file.writelines(f"\ne{i}\td0\t0" for i in range(10))
+    arguments = [*files[:4], "-m", "rr,ndcg@10"]
+    skipped = {
+        row["metric"]: row["value"]
+        for row in records(capsys, "report", *arguments, "--empty-queries", "skip")
+    }
+    for options in ([], ["--empty-queries", "zero"]):
+        for row in records(capsys, "report", *arguments, *options):
+            assert row["value"] == pytest.approx(0.75 * skipped[row["metric"]], rel=1e-12)
+    assert main(["report", *arguments, "--empty-queries", "error"]) != 0
+    assert "10 without any" in capsys.readouterr().err
+    rank_run("test.tsv", "bm25.gz").save("ranks.npz")
+    (row,) = records(capsys, "report", "ranks.npz", "-m", "rr")
+    assert row["value"] == skipped["rr"]
+    (row,) = records(capsys, "report", "ranks.npz", "-m", "rr", "--empty-queries", "zero")
+    assert row["value"] == pytest.approx(0.75 * skipped["rr"], rel=1e-12)
+    (zero,), (skip,) = (
+        records(capsys, "compare", *files, "-m", "rr", *options)
+        for options in ([], ["--empty-queries", "skip"])
+    )
+    assert zero["difference"] == pytest.approx(0.75 * skip["difference"], rel=1e-12)

@@ -4,9 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 import reference_queries as exact
 from torchrankmetrics.definitions import Power
+from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
 
@@ -69,3 +71,8 @@ def sample_of_rows(query, low, high, num_candidates, weight=None):
     weight = np.ones(len(one)) if weight is None else weight[one]
     ends = np.append(starts, len(label))
     return QuerySample(ends, low, high, answers, num_candidates[one], weight, np.ones_like(one))
+
+
+def looked_up(mask):
+    """The exclusion of a mask (B, N) as a look-up of known positives, which may hold relevant items."""
+    return KnownAnswers(*mask.nonzero().T)(torch.arange(len(mask)))

@@ -14,6 +14,7 @@ from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Rank
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.inference import standard_errors as errors
+from torchrankmetrics.inference.clusters import Clusters
 from torchrankmetrics.inference.standard_errors import Units, estimate, units_of, wilson
 
 # ten tasks with a long tail give narrow intervals; the warnings have tests of their own below
@@ -49,7 +50,7 @@ def collect(metrics, weight=None, **columns):
 
 def test_intervals_of_query_metrics_count_queries():
     scores, labels = torch.rand(30, 9), torch.ones(30, 9) * (torch.arange(9) < 2)
-    for names, note in ((["ap", "rr"], "30 queries"), (["ap", "mrr"], "60 tasks")):
+    for names, note in ((["ap", "rr"], "30 queries"), (["ap", "mrr"], "60 tasks in 30 clusters")):
         collection = RankCollection(names)
         collection.update(scores, labels)
         assert str(collection.confidence_intervals()).endswith(f"95% (normal), {note}")
@@ -223,7 +224,8 @@ def test_bootstrap_draws_tasks_or_clusters_with_replacement(count, cluster):
     for drawn in itertools.product(tasks.values(), repeat=len(tasks)):
         middle = float(np.median(list(itertools.chain(*drawn))))
         distribution[middle] = distribution.get(middle, 0) + len(tasks) ** -len(tasks)
-    (found,) = errors.replicate_values(d.MEDIAN_RANK, [sample], "realistic", 1500, 1, keys)
+    clusters = None if keys is None else Clusters(keys, np.ones_like(keys))
+    (found,) = errors.replicate_values(d.MEDIAN_RANK, [sample], "realistic", 1500, 1, clusters)
     assert set(found) <= set(distribution)
     for value, p in distribution.items():
         assert (found == value).mean() == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / 1500))
@@ -375,7 +377,7 @@ def test_synchronises_and_keeps_prefix_side_and_macro():
         ({"method": "wald"}, "method must be one of 'normal', 'bootstrap'"),
         ({"method": "bootstrap", "n_resamples": 10}, "n_resamples must be an int of at least 100"),
         ({"cluster": "group"}, "needs a group for every task"),
-        ({"cluster": "query"}, "'group', 'sample_id' or an int64 array"),
+        ({"cluster": "side"}, "'group', 'sample_id', 'query', None or an int64 array"),
         ({"cluster": [1, 2]}, "one key per row"),
         ({"cluster": list(range(7))}, "needs a sample_id for every task"),
     ],

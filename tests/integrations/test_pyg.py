@@ -147,7 +147,8 @@ def test_top_k_is_a_ranking_with_ties_below(k):
         for form in (edges, tuple(edges)):
             assert lines(ranks_of_predictions(top, form, 12)) == expected
     full = ranks_of_predictions(scores.topk(12, dim=1).indices, edges, 12)
-    assert torch.equal(full.columns, rank_scores(scores, edges, exclude=edges).columns)
+    pairs = tuple(edges)
+    assert torch.equal(full.columns, rank_scores(scores, pairs, exclude=pairs).columns)
 
 
 @pytest.mark.parametrize("k", [1, 4, 12])

@@ -28,14 +28,14 @@ def is_picture(path: Path) -> bool:
 
 def test_dense_retrieval_in_chunks_reports_ties_in_bfloat16() -> None:
     output = fork_script(EXAMPLES / "dense_retrieval.py", "--queries", "40", "--passages", "5000")
-    single, half, product = output.split("passages, bfloat16")
-    for part in (single, half, product):
+    single, half, scores = output.split("passages, bfloat16")
+    for part in (single, half, scores):
         assert "40 queries:" in part
         assert all(
             f"all   {name}" in part
             for name in ("rr_at_10", "ndcg_at_10", "recall_at_100", "ap", "mrr")
         )
-    assert "share their score" in product
+    assert "share their score" in scores
     assert "share their score" not in single + half
 
 

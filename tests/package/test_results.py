@@ -1,6 +1,7 @@
 """The committed results of benchmarks: their tables, what they claim, and that they agree with the datasets."""
 
 import json
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -35,6 +36,22 @@ def test_low_coverage_is_warned_of():
         if row["kind"] in ("equal", "seeds", "exact equal"):
             assert row["rejected"] <= 0.06 + slack, row
         assert row.get("disagreed", 0) == 0 or row["kind"] == "seeds", row
+
+
+def test_weighted_and_dependent_tasks_are_covered_or_warned_of():
+    for row in RESULTS["weighted"]:
+        slack = 2 * math.sqrt(0.05 * 0.95 / row["draws"])
+        assert row["coverage"] >= 0.93 - slack or row["warned"] > 0.5, row
+    for row in RESULTS["dependent"]:
+        slack = 2 * math.sqrt(0.05 * 0.95 / row["draws"])
+        if row["cluster"] == "auto":
+            assert row["rejected"] <= 0.06 + slack, row
+            assert row["coverage"] >= 0.93 - slack or row["metric"] == "mr", row
+    largest = max(row["rejected"] for row in RESULTS["dependent"] if row["cluster"] is None)
+    assert largest > 0.15
+    assert len(calibration.weighted("exponential", 10, 2)) == len(calibration.SHARES)
+    assert calibration.dependent(1.0, 30, 1)[0].keys() == RESULTS["dependent"][0].keys()
+    assert calibration.shapes(20, 20)["rejected"] > 0.1
 
 
 def test_a_few_draws_agree_with_the_library():

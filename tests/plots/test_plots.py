@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from studies import SIZES, study_of
-from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots
-from torchrankmetrics.inference import equivalence
+from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots, study
+from torchrankmetrics.inference import detectable_difference, equivalence
 from torchrankmetrics.plots.canvas import MARKS, pyplot
 
 pytestmark = [
@@ -285,7 +285,7 @@ def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollect
 
 
 def test_a_row_per_data_set_and_a_point_per_model_without_lines_between() -> None:
-    fig, ax = plots.intervals_by_dataset(CELLS, "mrr", chance={"d": 0.1})
+    fig, ax = study.intervals_by_dataset(CELLS, "mrr", chance={"d": 0.1})
     drawn = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
     assert list(drawn) == ["a", "b", "chance"]
     assert drawn["b"].get_xdata().tolist() == [0.3, 0.7]
@@ -296,12 +296,12 @@ def test_a_row_per_data_set_and_a_point_per_model_without_lines_between() -> Non
     assert [label.get_text() for label in ax.get_yticklabels()] == ["d", "e"]
     assert fig.axes == [ax]
     with pytest.raises(ValueError, match="7 series are too many to distinguish"):
-        plots.intervals_by_dataset({"d": {str(i): (0.0, 0.0, 0.0) for i in range(7)}}, "mrr")
+        study.intervals_by_dataset({"d": {str(i): (0.0, 0.0, 0.0) for i in range(7)}}, "mrr")
     with pytest.raises(ValueError, match="nothing to draw"):
-        plots.intervals_by_dataset({}, "mrr")
+        study.intervals_by_dataset({}, "mrr")
     assert (
         len(
-            plots.intervals_by_dataset({"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", chance={"e": 0.1})[
+            study.intervals_by_dataset({"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", chance={"e": 0.1})[
                 1
             ].lines
         )
@@ -323,7 +323,7 @@ def test_differences_end_in_diamonds() -> None:
 
 def test_the_critical_difference_names_all_models_and_joins_the_cliques() -> None:
     ranking = study_of(seeds=2).mean_ranks("mr")
-    _, ax = plots.critical_difference(ranking.models, ranking)
+    _, ax = study.critical_difference(ranking.models, ranking)
     texts = " ".join(text.get_text() for text in ax.texts)
     for model, mean in zip(ranking.models, ranking.mean, strict=True):
         assert model in texts
@@ -343,7 +343,7 @@ def test_results_of_a_study_draw_themselves() -> None:
 
 def test_svg_keeps_text_and_has_ids_of_its_own() -> None:
     def drawn(prefix: str) -> str:
-        return plots.to_svg(plots.intervals_by_dataset(CELLS, "mrr <&>")[0], "a & b", prefix)
+        return plots.to_svg(study.intervals_by_dataset(CELLS, "mrr <&>")[0], "a & b", prefix)
 
     one, other = drawn("one"), drawn("other")
     assert one == drawn("one")
@@ -362,6 +362,16 @@ def test_svg_keeps_text_and_has_ids_of_its_own() -> None:
     assert widths[1] > widths[0]  # nothing is cut off
 
 
+def test_the_smallest_detectable_difference_is_drawn_by_number_of_queries() -> None:
+    values = np.random.default_rng(0).normal(size=40)
+    _, ax = plots.detectable_differences(values, power=0.9)
+    curve, pilot = ax.lines
+    for x, y in zip(curve.get_xdata()[::20], curve.get_ydata()[::20], strict=True):
+        assert y == pytest.approx(detectable_difference(values, int(x), power=0.9))
+    assert pilot.get_xdata() == [40]
+    assert pilot.get_ydata() == [detectable_difference(values, power=0.9)]
+
+
 def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
     named = {"ComplEx": models["a"], "RotatE": models["b"], "TransE": models["a"]}
     pair = {"ComplEx": models["a"], "TransE": models["b"]}
@@ -376,6 +386,7 @@ def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
         "forest of pairs": plots.forest(compare(named, ["mrr", "hits@3"])),
         "groups": plots.groups(models["a"].breakdown(names), "mrr"),
         "differences": plots.group_differences(models["a"], models["b"], names=names),
+        "sizes": plots.detectable_differences([0.1, -0.3, 0.5, 0.0, 0.2], "difference of MRR"),
     }
 
 

@@ -105,6 +105,23 @@ def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, ki
             assert torch.equal(total[3] > 0, expected[3] > 0)
 
 
+@needs_numba
+@pytest.mark.parametrize(
+    ("rows", "kernel"),
+    [([0, 1, 2], "count_one"), ([2, 0], "count_one"), ([2, 0, 2], "count_several")],
+)
+def test_the_kernel_of_several_targets_is_used_only_if_a_row_has_several(monkeypatch, rows, kernel):
+    used = []
+    for name in ("count_one", "count_several"):
+        real = getattr(compiled, name)
+        monkeypatch.setattr(
+            compiled, name, lambda *a, name=name, real=real: used.append(name) or real(*a)
+        )
+    columns = torch.arange(len(rows))
+    rank_scores(torch.randn(3, 5), (torch.tensor(rows), columns), backend="numba")
+    assert used == [kernel]
+
+
 @every_backend
 @cases(60, 5000)
 @given(

@@ -14,7 +14,7 @@ import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import rank_embeddings
-from torchrankmetrics.ranking import Candidates, pairs, similarities, tiles
+from torchrankmetrics.ranking import Candidates, pairs, similarities, tile_ranks, tiles
 from torchrankmetrics.ranking.similarities import SIMILARITIES
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
@@ -37,7 +37,7 @@ KINDS_OF_NUMBERS = [
 @contextmanager
 def tuned(**constants):
     """Constants of the tiles, which decide what is computed how, and never a rank."""
-    with mock.patch.multiple(tiles, **constants):
+    with mock.patch.multiple(tile_ranks, **constants):
         yield
 
 
@@ -47,7 +47,6 @@ def drawn_sizes(seed):
         "_ROWS": [1, 2, 256][seed % 3],
         "_TASKS": [1, 3, 1024][seed // 3 % 3],
         "_OPEN": [0, 16, 1 << 40][seed // 9 % 3],
-        "_TARGETS": [2, 4096][seed // 27 % 2],
     }
 
 

@@ -161,7 +161,7 @@ def test_a_page_has_one_manifest(copy: Path) -> None:
     ):
         verify(page, copy / "runs")
     # JSON takes the last
-    page.write_text(text.replace('"manifest": 3,', '"manifest": 3, "models": ["forged"],'))
+    page.write_text(text.replace('"manifest": 4,', '"manifest": 4, "models": ["forged"],'))
     with pytest.raises(ValueError, match=r"it is not as RankStudy\.report writes it"):
         verify(page, copy / "runs")
 
@@ -182,7 +182,7 @@ def test_the_manifest_has_the_digests_that_others_compute(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda manifest: manifest.update(manifest=4), "has version 4; this library reads 3"),
+        (lambda manifest: manifest.update(manifest=3), "has version 3; this library reads 4"),
         (lambda manifest: manifest.pop("tables"), "is damaged: KeyError('tables')"),
         (
             lambda manifest: manifest["files"][0].update(file="../../etc/passwd"),

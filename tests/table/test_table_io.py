@@ -272,8 +272,8 @@ def test_a_foreign_file_is_rejected_and_nothing_is_executed(tmp_path):
         "it is empty": b"",
         r"not an .npz, it starts with b'.x93NUMPY": saved(np.save, np.arange(3)),
         "version.*it has a; write it with RankTable.from_numpy": saved(np.savez, a=np.arange(3)),
-        r"version is 6; this library reads 1, 2, 3, 4, 5": saved(
-            np.savez, **GOOD, rank_table_version=6
+        r"version is 7; this library reads 1, 2, 3, 4, 5, 6": saved(
+            np.savez, **GOOD, rank_table_version=7
         ),
         "version is 1, but files of its columns have at least 4": saved(
             np.savez, **whole, gain=[1.0, 2.0]
@@ -424,17 +424,31 @@ def test_a_header_that_claims_other_sizes_than_the_file_has_is_an_error(tmp_path
     )
 
 
-def test_a_directory_that_claims_other_sizes_is_an_error_or_changes_nothing(tmp_path):
+def write_claim(path, number, place, claim):
+    """A file with ``number`` ranks whose directory has another size, at ``place``."""
+    claimed(path, (number,), number)
+    content = path.read_bytes()
+    at = content.rindex(b"PK\1\2") + place
+    path.write_bytes(content[:at] + claim.to_bytes(4, "little") + content[at + 4 :])
+
+
+@pytest.mark.parametrize(("place", "claim"), [(24, 10**9), (20, 10**8)])
+def test_a_directory_that_claims_larger_sizes_is_an_error_or_changes_nothing(
+    tmp_path, place, claim
+):
     path = tmp_path / "a.npz"
-    for number, place, claim in ((500, 24, 10**9), (500, 20, 10**8), (200_000_000, 24, 200)):
-        claimed(path, (number,), number)
-        content = path.read_bytes()
-        at = content.rindex(b"PK\1\2") + place
-        path.write_bytes(content[:at] + claim.to_bytes(4, "little") + content[at + 4 :])
-        if claim > number:
-            assert RankTable.load(path).ranks.optimistic.tolist() == [1] * 500
-    # without decompressing what is beyond the smaller size
-    assert "Bad CRC-32" in error_of_loading(path)
+    write_claim(path, 500, place, claim)
+    try:
+        table = RankTable.load(path)
+    except ValueError as error:  # Python 3.11.2 checks for overlapping entries
+        assert "Overlapped entries" in str(error)  # noqa: PT017
+    else:
+        assert table.ranks.optimistic.tolist() == [1] * 500
+
+
+def test_a_directory_that_claims_a_smaller_size_is_an_error_before_it_is_decompressed(tmp_path):
+    write_claim(tmp_path / "a.npz", 200_000_000, 24, 200)
+    assert "Bad CRC-32" in error_of_loading(tmp_path / "a.npz")
 
 
 def test_a_long_header_is_an_error_that_does_not_advise_to_unpickle(tmp_path):

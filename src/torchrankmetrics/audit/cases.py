@@ -10,7 +10,8 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.ranks import Ranks
 
-INF, NAN = float("inf"), float("nan")
+INF = float("inf")
+NAN = float("nan")
 # candidates of the largest case: its rank is the first that float32 cannot hold
 LARGEST = 2**24 + 4
 
@@ -35,7 +36,8 @@ class Case:
     @cached_property
     def ranks(self) -> Ranks:
         """The right ranks. A NaN candidate counts as better than the target, a NaN target ranks last."""
-        own, nan = self.scores.gather(1, self.target[:, None]), self.scores.isnan()
+        own = self.scores.gather(1, self.target[:, None])
+        nan = self.scores.isnan()
         others = (
             torch.ones_like(self.scores, dtype=torch.bool)
             if self.exclude is None
@@ -85,16 +87,15 @@ def tasks(*rows: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> list[Ca
 def stack(*cases: Case) -> Case:
     """Cases of one width as one batch."""
     masks = [case.exclude for case in cases if case.exclude is not None]
-    scores, target = (
-        torch.cat([case.scores for case in cases]),
-        torch.cat([case.target for case in cases]),
-    )
+    scores = torch.cat([case.scores for case in cases])
+    target = torch.cat([case.target for case in cases])
     return Case(scores, target, torch.cat(masks) if masks else None, cases[0].note)
 
 
 def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
     """One ranking task per rank among ``width`` candidates, without ties; all scores of the batch differ."""
-    rows, targets = [], [1 + i % (width - 2) for i in range(len(ranks))]
+    rows = []
+    targets = [1 + i % (width - 2) for i in range(len(ranks))]
     for i, (rank, target) in enumerate(zip(ranks, targets, strict=True)):
         # the first and last columns score lowest and are never targets: the order of columns is a
         # check of its own
@@ -107,7 +108,8 @@ def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
 def placed(above: int, width: int, note: str, dtype: torch.dtype = torch.float32) -> Case:
     """One ranking task with so many candidates above the true one, and the others below it."""
     scores = torch.zeros(1, width, dtype=dtype)
-    scores[0, :above], scores[0, above] = 1.0, 0.5
+    scores[0, :above] = 1.0
+    scores[0, above] = 0.5
     return Case(scores, torch.tensor([above]), note=f"{note} above the true one")
 
 

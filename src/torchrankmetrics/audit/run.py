@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -197,14 +197,17 @@ class OutcomeError(Exception):
 
     def __init__(self, status: Status, **fields: Any) -> None:
         super().__init__(status)
-        self.status, self.fields = status, fields
+        self.status = status
+        self.fields = fields
 
 
 class Battery:
     """One audit: an evaluator, what it returns, the tie rules that its results follow, and the findings so far."""
 
     def __init__(self, evaluator: Evaluator, ties: RankType | None, max_candidates: int) -> None:
-        self.evaluator, self.required, self.max_candidates = evaluator, ties, max_candidates
+        self.evaluator = evaluator
+        self.required = ties
+        self.max_candidates = max_candidates
         # compared keys of its dict; None if it returns ranks
         self.metrics: dict[str, MetricName] | None = None
         self.unknown: list[str] = []  # keys of its dict that name no metric
@@ -246,48 +249,44 @@ class Battery:
     def _results(self, case: Case, is_first: bool = False) -> Results:
         """Call the evaluator with copies and read its result; the first one shows whether it returns metrics."""
         result = self._call(case)
-        if isinstance(result, Mapping) and is_first:
-            self.metrics = {}
-            for key in result:
-                with suppress(ValueError):
-                    self.metrics[key] = replace(parse_name(key), side=None, average=None)
-            self.unknown = [key for key in result if key not in self.metrics]
-            if not self.metrics:
-                raise ValueError(
-                    "evaluator must name metrics such as mrr, mr or hits@10 in its dict; got "
-                    f"{[*result]}"
-                )
+        if is_first and isinstance(result, Mapping):
+            self._read_names(result)
         if isinstance(result, Mapping) != (self.metrics is not None):
-            got, before = (
-                ("a dict", "ranks") if self.metrics is None else (type(result).__name__, "a dict")
-            )
+            got = "a dict" if self.metrics is None else type(result).__name__
+            before = "ranks" if self.metrics is None else "a dict"
             raise OutcomeError(
                 "failed", quantity="result", got=got, expected=f"{before}, as before"
             )
         if self.metrics is not None:
-            if missing := [key for key in self.metrics if key not in result]:
-                got = f"no {shorten(missing[0])}"
-                raise OutcomeError(
-                    "failed", quantity="result", got=got, expected="the same keys as before"
-                )
-            values = {key: result[key] for key in self.metrics}
-            try:
-                return {key: float(value) for key, value in values.items()}
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise TypeError(
-                    f"evaluator must return a number for each metric, got {shorten(values)}"
-                ) from error
+            return self._read_values(result, self.metrics)
+        return _by_row(_read_ranks(result, case))
+
+    def _read_names(self, result: Mapping[str, Any]) -> None:
+        """Store which keys of a dict name metrics, and which do not."""
+        self.metrics = {}
+        for key in result:
+            with suppress(ValueError):
+                self.metrics[key] = replace(parse_name(key), side=None, average=None)
+        self.unknown = [key for key in result if key not in self.metrics]
+        if not self.metrics:
+            raise ValueError(
+                f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}"
+            )
+
+    def _read_values(self, result: Mapping[str, Any], metrics: Iterable[str]) -> Results:
+        missing = [key for key in metrics if key not in result]
+        if missing:
+            got = f"no {shorten(missing[0])}"
+            raise OutcomeError(
+                "failed", quantity="result", got=got, expected="the same keys as before"
+            )
+        values = {key: result[key] for key in metrics}
         try:
-            ranks = torch.as_tensor(result).detach().cpu()
-            if ranks.is_complex() or ranks.dtype == torch.bool:
-                raise TypeError
+            return {key: float(value) for key, value in values.items()}
         except (TypeError, ValueError, RuntimeError) as error:
-            form = "ranks (B,), or a dict of metrics such as {'mrr': 0.5}"
-            raise TypeError(f"evaluator must return {form}; got {type(result).__name__}") from error
-        if ranks.shape != case.target.shape:
-            got, expected = (f"shape {tuple(x.shape)}" for x in (ranks, case.target))
-            raise OutcomeError("failed", quantity="result", got=got, expected=expected)
-        return _by_row(ranks)
+            raise TypeError(
+                f"evaluator must return a number for each metric, got {shorten(values)}"
+            ) from error
 
     def _call(self, case: Case) -> Any:
         given = {"scores": case.scores, "target": case.target, "exclude": case.exclude}
@@ -323,7 +322,8 @@ class Battery:
 
     def _faults(self, case: Case, result: Results) -> list[Fault | None]:
         """The first wrong number by each of the rules, without rules by any order of ties; None: all right."""
-        ranks, any_rule = case.ranks, case.has_nan_target or not self.rules
+        ranks = case.ranks
+        any_rule = case.has_nan_target or not self.rules
         if not any_rule:
             return [
                 self._fault(case, result, right, right)
@@ -334,7 +334,8 @@ class Battery:
 
     def _fault(self, case: Case, result: Results, bests: Results, worsts: Results) -> Fault | None:
         for key, best in bests.items():
-            worst, got = worsts[key], result[key]
+            worst = worsts[key]
+            got = result[key]
             higher = self.metrics is not None and self.metrics[key].measure().higher_is_better
             if higher is None and bests is not worsts:
                 continue  # the metric neither falls nor rises with every rank
@@ -361,7 +362,8 @@ class Battery:
         fewest = int(ranks.num_candidates.min())
 
         def is_compared(name: MetricName) -> bool:
-            is_base, f = name.view in (None, "base"), getattr(name.definition.of_tasks, "f", None)
+            is_base = name.view in (None, "base")
+            f = getattr(name.definition.of_tasks, "f", None)
             is_certain = isinstance(f, AtMost) and f.k >= fewest
             if self.check == "k_above_candidates":
                 return is_base and is_certain
@@ -384,7 +386,8 @@ class Battery:
 
     def _compare(self, name: str) -> None:
         """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
-        self.check, found = name, dict[Status, tuple[OutcomeError, Case | str]]()
+        self.check = name
+        found = dict[Status, tuple[OutcomeError, Case | str]]()
         more = [largest()] if name == "float_counters" and self.max_candidates >= LARGEST else []
         for case in [*CASES[name], *more]:
             try:
@@ -401,38 +404,46 @@ class Battery:
 
     def _check(self, case: Case) -> None:
         """Compare one case; raise OutcomeError unless it is right."""
-        name, width, few = self.check, case.scores.shape[1], self.check == "k_above_candidates"
-        if (
-            case.exclude is not None
-            and name != "filter"
-            and self.found["filter"].status != "passed"
-        ):
-            raise OutcomeError("skipped", message="the check filter did not pass")
-        if width > self.max_candidates:
-            raise OutcomeError("skipped", message=f"it needs {width} candidates")
-        if (few or self.metrics is not None) and not self._compared(case.ranks):
-            undefined = "none of the metrics is defined for so few candidates"
-            raise OutcomeError(
-                "skipped", message="it returns no hits at k above 1" if few else undefined
-            )
+        self._skip_unless_possible(case)
         # a single task is passed as two equal rows: whether one row works is a check of its own
-        twice = len(case.target) == 1 and name != "batch_of_one"
-        case = stack(case, case) if twice else case
+        twice = len(case.target) == 1 and self.check != "batch_of_one"
+        if twice:
+            case = stack(case, case)
         faults = self._faults(case, self._results(case))
         wrong = [fault for fault in faults if fault is not None]
         if len(wrong) == len(faults):
-            quantity, got, right = wrong[0]
-            expected: dict[float | str, str] = {}
-            for rule, (*_, value) in zip(self.rules, wrong, strict=False):
-                expected.setdefault(value, rule)
-            if len(expected) > 1:
-                right = " or ".join(f"{value:.6g} ({rule})" for value, rule in expected.items())
-            quantity = quantity.partition("[")[0] if twice else quantity
-            raise OutcomeError("failed", quantity=quantity, got=got, expected=right)
-        if name == "ties":
-            self.rules = [
-                rule for rule, fault in zip(self.rules, faults, strict=True) if fault is None
-            ]
+            raise self._failure(wrong, twice)
+        if self.check == "ties":
+            possible = zip(self.rules, faults, strict=True)
+            self.rules = [rule for rule, fault in possible if fault is None]
+
+    def _skip_unless_possible(self, case: Case) -> None:
+        """Raise OutcomeError("skipped") for a case on which the evaluator cannot be compared."""
+        needs_filter = case.exclude is not None and self.check != "filter"
+        if needs_filter and self.found["filter"].status != "passed":
+            raise OutcomeError("skipped", message="the check filter did not pass")
+        width = case.scores.shape[1]
+        if width > self.max_candidates:
+            raise OutcomeError("skipped", message=f"it needs {width} candidates")
+        needs_large_k = self.check == "k_above_candidates"
+        if needs_large_k and not self._compared(case.ranks):
+            raise OutcomeError("skipped", message="it returns no hits at k above 1")
+        if self.metrics is not None and not self._compared(case.ranks):
+            raise OutcomeError(
+                "skipped", message="none of the metrics is defined for so few candidates"
+            )
+
+    def _failure(self, wrong: Sequence[Fault], twice: bool) -> "OutcomeError":
+        """The outcome of a case that is wrong by every rule for ties, from the fault by each rule."""
+        quantity, got, expected = wrong[0]
+        rules: dict[float | str, str] = {}
+        for rule, (*_, value) in zip(self.rules, wrong, strict=False):
+            rules.setdefault(value, rule)
+        if len(rules) > 1:
+            expected = " or ".join(f"{value:.6g} ({rule})" for value, rule in rules.items())
+        if twice:
+            quantity = quantity.partition("[")[0]
+        return OutcomeError("failed", quantity=quantity, got=got, expected=expected)
 
     def _order(self, first: Results) -> None:
         """The ordinary case again after another one, and with its rows in reverse."""
@@ -460,7 +471,8 @@ class Battery:
         if self.metrics is None:
             self._put("values", OutcomeError("skipped", message="it returns ranks"))
             return True
-        metrics, found = self.metrics, dict[str, Finding]()
+        metrics = self.metrics
+        found = dict[str, Finding]()
         for key, name in metrics.items():
             self.metrics = {key: name}
             self._compare("values")
@@ -487,13 +499,30 @@ class Battery:
         if found.status == "passed":
             self.found["ties"] = replace(found, message=" or ".join(self.rules))
             if self.required is not None and self.required not in self.rules:
-                rules, self.rules = self.rules, [self.required]
+                rules = self.rules
+                self.rules = [self.required]
                 self._compare("ties")
                 self.rules = rules
         elif found.is_failure:
             if not found.message and len(self.rules) < len(possible):
                 self.found["ties"] = replace(found, message=f"{' or '.join(self.rules)} so far")
             self.rules = []
+
+
+def _read_ranks(result: Any, case: Case) -> Tensor:
+    """Read ranks (B,) from whatever the evaluator returned."""
+    try:
+        ranks = torch.as_tensor(result).detach().cpu()
+        if ranks.is_complex() or ranks.dtype == torch.bool:
+            raise TypeError
+    except (TypeError, ValueError, RuntimeError) as error:
+        form = "ranks (B,), or a dict of metrics such as {'mrr': 0.5}"
+        raise TypeError(f"evaluator must return {form}; got {type(result).__name__}") from error
+    if ranks.shape != case.target.shape:
+        got = f"shape {tuple(ranks.shape)}"
+        expected = f"shape {tuple(case.target.shape)}"
+        raise OutcomeError("failed", quantity="result", got=got, expected=expected)
+    return ranks
 
 
 def _by_row(ranks: Tensor) -> Results:

@@ -114,18 +114,14 @@ def datasets(
         "mean",
         "max",
     )
-    note, definitions = (
-        "distinct, min, mean, max: numbers of filtered candidates of the tasks",
-        list[Any](),
-    )
+    note = "distinct, min, mean, max: numbers of filtered candidates of the tasks"
+    definitions = list[Any]()
     if metrics is not None:
         from torchrankmetrics.metrics.registry import base_definition
         from torchrankmetrics.null import ExactExpectation
 
-        columns, definitions = (
-            ("metric", "mean", "variance"),
-            [*map(base_definition, split_list(metrics, "--metric"))],
-        )
+        columns = ("metric", "mean", "variance")
+        definitions = [*map(base_definition, split_list(metrics, "--metric"))]
         note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
     options = (
         ("--split", split, Split),
@@ -144,7 +140,8 @@ def datasets(
         )
         task = (facts.name, one_split, one_side, kind, "+".join(facts.known[one_split]))
         if metrics is None:
-            N, tasks = counts.num_candidates, counts.num_tasks
+            N = counts.num_candidates
+            tasks = counts.num_tasks
             summary = (tasks, len(N), int(N[0]), int((N * counts.count).sum()) / tasks, int(N[-1]))
             rows.append((*task, facts.num_entities[kind], facts.num_relations, *summary))
         for definition in definitions:

@@ -30,7 +30,8 @@ def arg(text: str, **settings: Any) -> Any:
 
 Level = Annotated[float, opt("Confidence level of intervals and tests.")]
 Cluster = Annotated[
-    Literal["group", "sample_id"] | None, opt("Sampling unit: group, or sample_id (both sides).")
+    Literal["auto", "sample_id", "query", "group", "none"],
+    opt("Dependent tasks; auto: both sides of a triple, else the tasks of a query."),
 ]
 
 _SUFFIXES = dict(
@@ -42,7 +43,8 @@ def _checked(
     context: click.Context, parameter: click.Parameter, output: Path | None
 ) -> Path | None:
     """Set the format by the suffix of the output before anything is computed; "-" is the standard output."""
-    suffix, form = "" if output is None else output.suffix.lower(), context.params["form"]
+    suffix = "" if output is None else output.suffix.lower()
+    form = context.params["form"]
     if suffix in (".npz", ".parquet"):
         raise ValueError(
             f"--output must not end in {suffix}, the suffix of files of ranks; got {output}"

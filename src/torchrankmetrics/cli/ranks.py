@@ -39,6 +39,10 @@ Runs = Annotated[
 ]
 Documents = Annotated[int | None, opt("Size of the collection, for chance-adjusted views of runs.")]
 Threshold = Annotated[float, opt("Smallest label of a relevant document, for binary metrics.")]
+EmptyQueries = Annotated[
+    Literal["skip", "zero", "error"] | None,
+    opt("Queries without a relevant item; default: zero for runs (as trec_eval), else skip."),
+]
 MaxBytes = Annotated[
     int,
     opt("Maximum memory of a file of ranks; larger files are an error.", type=click.IntRange(1)),
@@ -64,7 +68,7 @@ def report(
         float | None, opt("Confidence level of intervals; default: no intervals.")
     ] = None,
     method: Annotated[Literal["normal", "bootstrap"], opt("Method of the intervals.")] = "normal",
-    cluster: Cluster = None,
+    cluster: Cluster = "auto",
     by_group: Annotated[bool, opt("Print one line per group.", is_flag=True)] = False,
     fail_under: Annotated[
         str | None, opt("Exit with code 1 below a limit: mrr=0.3,amri=0.8.")
@@ -73,6 +77,7 @@ def report(
     runs: Runs = None,
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
+    empty_queries: EmptyQueries = None,
     max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
@@ -96,7 +101,7 @@ def report(
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 
     if confidence_level is None:
-        reject("without --confidence-level", method=method != "normal", cluster=cluster)
+        reject("without --confidence-level", method=method != "normal", cluster=cluster != "auto")
     if by_group:
         reject("with --by-group", confidence_level=confidence_level)
     offered = ("base", "adjusted_index", "z_score") if by_group else VIEWS
@@ -106,8 +111,9 @@ def report(
     names: Any = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
     names = names if metrics is None else split_list(metrics, "--metric")
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
+    empty = empty_queries or ("zero" if runs else "skip")
     measures = Selection(
-        views, rank_types, sides, relevance_threshold=relevance_threshold
+        views, rank_types, sides, relevance_threshold=relevance_threshold, empty_queries=empty
     ).measures(names)
     limits = []
     for part in [] if fail_under is None else split_list(fail_under, "--fail-under"):
@@ -116,7 +122,7 @@ def report(
                 "--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got "
                 f"{shorten(part)}"
             )
-        limits.append((as_measure(match[1]), float(match[2])))
+        limits.append((as_measure(match[1], empty_queries=empty), float(match[2])))
         if not limits[-1][0].higher_is_better:
             raise ValueError(
                 f"--fail-under must name metrics where higher is better, got {shorten(match[1])}"
@@ -124,13 +130,18 @@ def report(
     requested = [*measures.values(), *(measure for measure, _ in limits)]
     models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
     paths = [part for _, parts in models for part in parts]
-    listed, several = _displayed(paths), len(paths) > 1 or models[0] != (paths[0], paths)
-    cells, rows = dict[str, Sequence[Cell]](), list[Sequence[Cell]]()
-    notes, failed, tasks = list[str](), list[str](), 0
+    listed = _displayed(paths)
+    several = len(paths) > 1 or models[0] != (paths[0], paths)
+    cells = dict[str, Sequence[Cell]]()
+    rows = list[Sequence[Cell]]()
+    notes = list[str]()
+    failed = list[str]()
+    tasks = 0
     for path, name in zip(paths, listed, strict=True):
         table = load(path)
         check_complete(table, path)
-        analysis, chosen = Analysis([table.rows]), measures
+        analysis = Analysis([table.rows])
+        chosen = measures
         for missing in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
             there = " and ".join(analysis.sides) or "no"
             raise ValueError(
@@ -153,7 +164,7 @@ def report(
             }
         if confidence_level is not None:
             intervals = confidence_intervals(
-                analysis, chosen, confidence_level, method, cluster, 2000, 0
+                analysis, chosen, confidence_level, method, _cluster(cluster), 2000, 0
             ).rows
             for end in ("low", "high"):
                 ends = {row.metric: getattr(row, end) for row in intervals}
@@ -194,13 +205,16 @@ def _sources(
     if qrels is not None:
         if files:
             raise ValueError("files of ranks would do nothing with --run")
-        reject("with --run", cluster=cluster, max_bytes=max_bytes != MAX_BYTES)
+        reject("with --run", cluster=cluster != "auto", max_bytes=max_bytes != MAX_BYTES)
         relevance = read_qrels(judged)
 
         def load_run(path: Path) -> "trm.RankTable":
             run = read_run(path)
             # an error for metrics that the lists of a run do not determine
-            evaluate_run(relevance, run, metrics, num_candidates=num_candidates)
+            empty = metrics[0].empty_queries
+            evaluate_run(
+                relevance, run, metrics, num_candidates=num_candidates, empty_queries=empty
+            )
             return rank_run(relevance, run, num_candidates=num_candidates)
 
         return models, load_run
@@ -217,6 +231,11 @@ def _sources(
                 f"{path} is a directory without files of ranks ({', '.join(_SUFFIXES)})"
             )
     return models, lambda path: trm.RankTable.load(path, max_bytes=max_bytes)
+
+
+def _cluster(option: str) -> Any:
+    """Argument cluster= of an option."""
+    return None if option == "none" else option
 
 
 def _displayed(paths: list[Path]) -> list[str]:
@@ -243,7 +262,7 @@ def compare(
     files: Models = None,
     metrics: Metrics = None,
     confidence_level: Level = 0.95,
-    cluster: Cluster = None,
+    cluster: Cluster = "auto",
     baseline: Annotated[
         str | None, opt("Model to compare with the others: a name, or best.")
     ] = None,
@@ -257,6 +276,7 @@ def compare(
     runs: Runs = None,
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
+    empty_queries: EmptyQueries = None,
     max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
@@ -272,14 +292,16 @@ def compare(
     `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --baseline best`
     `torchrankmetrics compare new.npz old.npz -m mrr --fail-if worse`
     """
-    from torchrankmetrics.inference.compare import equivalence
     from torchrankmetrics.inference.comparison import equivalences
+    from torchrankmetrics.inference.equivalence import equivalence
     from torchrankmetrics.metrics.registry import Selection
 
     requested = split_list(
         ("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric"
     )
-    measures = list(Selection(relevance_threshold=relevance_threshold).measures(requested).values())
+    empty = empty_queries or ("zero" if runs else "skip")
+    selection = Selection(relevance_threshold=relevance_threshold, empty_queries=empty)
+    measures = list(selection.measures(requested).values())
     sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
     paths = [path for path, _ in sources]
     if len(paths) < 2:
@@ -294,7 +316,7 @@ def compare(
     models: list[Any] = [
         load(path) if parts == [path] else list(map(load, parts)) for path, parts in sources
     ]
-    tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
+    tests: dict[str, Any] = {"confidence_level": confidence_level, "cluster": _cluster(cluster)}
     found: Any
     if len(models) > 2:
         names = [path.stem if path.suffix in _SUFFIXES else path.name for path in paths]
@@ -304,11 +326,13 @@ def compare(
         several = trm.compare(
             dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests
         )
-        table, found = several.tabular(), several.rows
+        table = several.tabular()
+        found = several.rows
     else:
         if margin is None:
             pair = trm.compare(models[0], models[1], measures, **tests)
-            table, found = pair.tabular(), pair.rows
+            table = pair.tabular()
+            found = pair.rows
         else:
             found = [
                 equivalence(models[0], models[1], measure, margin=margin, **tests)
@@ -351,7 +375,7 @@ def study(
         Literal["base", "normalized", "adjusted_index", "z_score"], opt("View of all metrics.")
     ] = "base",
     confidence_level: Level = 0.95,
-    cluster: Cluster = None,
+    cluster: Cluster = "auto",
     values_only: Annotated[bool, opt("Print no intervals.", is_flag=True)] = False,
     across: Annotated[
         bool, opt("Print averages over the datasets and how often models win.", is_flag=True)
@@ -370,8 +394,13 @@ def study(
     """
     from torchrankmetrics.study import RankStudy
 
-    names, runs = split_list(metrics, "--metric"), RankStudy.open(pattern)
-    tests: dict[str, Any] = {"view": view, "confidence_level": confidence_level, "cluster": cluster}
+    names = split_list(metrics, "--metric")
+    runs = RankStudy.open(pattern)
+    tests: dict[str, Any] = {
+        "view": view,
+        "confidence_level": confidence_level,
+        "cluster": _cluster(cluster),
+    }
     files = [str(run.source) for run in runs.runs.values()]
     if across:
         reject("with --across", values_only=values_only)

@@ -131,7 +131,8 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     """
     if not isinstance(dataset, str):
         raise TypeError(f"dataset must be a str such as 'fb15k237', got {type(dataset).__name__}")
-    word, by_word = _word(dataset), _names_by_word()
+    word = _word(dataset)
+    by_word = _names_by_word()
     if word not in by_word:  # only then are all files read
         by_word = by_word | {
             _word(other): name for name in by_word.values() for other in _load(name).synonyms
@@ -155,7 +156,8 @@ def _names_by_word() -> dict[str, str]:
 @cache
 def _load(name: str) -> DatasetFacts:
     content = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    known, histograms = {}, {}
+    known = {}
+    histograms = {}
     for one in content.pop("histograms"):
         known[one["split"]] = tuple(one["known"])
         histograms[one["split"], one["entities"], one["side"]] = np.array(

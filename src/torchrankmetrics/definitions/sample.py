@@ -125,7 +125,9 @@ class CandidateCounts:
             or (first := int(np.searchsorted(self.num_candidates, min_candidates))) == 0
         ):
             return self
-        N, weight, count = self.num_candidates[first:], self.weight[first:], self.count[first:]
+        N = self.num_candidates[first:]
+        weight = self.weight[first:]
+        count = self.count[first:]
         return CandidateCounts(N, weight / (weight * count).sum(), count)
 
     def at_random(self, random: np.random.Generator) -> "RankSample":
@@ -285,9 +287,11 @@ class RankSample(Sample):
         count = np.ones(len(optimistic), dtype=np.int64) if count is None else count
         common = len(weight) == 0 or weight[weight.argmin()] > 0
         used: slice | npt.NDArray[np.bool_] = slice(None) if common else weight > 0  # no copies
-        self.optimistic, self.pessimistic = optimistic[used], pessimistic[used]
+        self.optimistic = optimistic[used]
+        self.pessimistic = pessimistic[used]
         self.num_candidates = num_candidates[used] if num_candidates is not None else None
-        self.weight, self.count = in_range(weight[used]), count[used]
+        self.weight = in_range(weight[used])
+        self.count = count[used]
         self.mass = self.weight * self.count
         self._histograms: dict[
             tuple[RankType, bool], tuple[FloatArray, FloatArray, IntArray | None]
@@ -303,7 +307,8 @@ class RankSample(Sample):
         """The sample with other ranks of items that were not retrieved, if the numbers of candidates are unknown."""
         if self.num_candidates is not None or not (far := self.optimistic > NEVER).any():
             return None
-        low, high = self.optimistic * (1 + far), self.pessimistic * (1 + far)
+        low = self.optimistic * (1 + far)
+        high = self.pessimistic * (1 + far)
         return RankSample(low, high, None, self.weight, self.count)
 
     def doubled(self, rank_type: RankType) -> IntArray:
@@ -321,7 +326,8 @@ class RankSample(Sample):
         """Distinct ranks, ascending, and the total weight of their tasks: sums of metrics run over these."""
         key = (rank_type, by_candidates)
         if key not in self._histograms:
-            doubled, N = self.doubled(rank_type), None
+            doubled = self.doubled(rank_type)
+            N = None
             if by_candidates:
                 columns = (doubled, self.known_candidates, self.weight)
                 (doubled, N, weight), count = distinct_rows(columns, self.count)
@@ -368,9 +374,11 @@ def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
     """Lower weighted median; the midpoint where the weight up to it is exactly half (to 1e-12 of the total)."""
     if x.ndim > 1 or (x[1:] < x[:-1]).any():  # a histogram comes in order
         order = np.argsort(x, axis=0, kind="stable")
-        x, mass = np.take_along_axis(x, order, 0), mass[order]
+        x = np.take_along_axis(x, order, 0)
+        mass = mass[order]
     cumulative = np.cumsum(mass, axis=0)
-    half, slack = cumulative[-1] / 2, 1e-12 * cumulative[-1]
+    half = cumulative[-1] / 2
+    slack = 1e-12 * cumulative[-1]
     column = tuple(np.arange(size) for size in x.shape[1:])
     lower = np.argmax(cumulative >= half - slack, axis=0)
     upper = np.argmax(cumulative > half + slack, axis=0)

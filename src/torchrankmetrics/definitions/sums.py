@@ -52,7 +52,8 @@ def panel_means(
 ) -> FloatArray:
     """Mean over {low..high} of a function smooth on dyadic panels: positive rules, no differences of prefix sums."""
     total = np.zeros(len(low))
-    block, start = np.arange(len(low)), low.copy()
+    block = np.arange(len(low))
+    start = low.copy()
     while len(block):
         # one by one where powers bend most; then panels no longer than their start
         length = np.minimum(
@@ -63,7 +64,8 @@ def panel_means(
         total[block] += np.add.reduceat(terms, np.cumsum(size) - size)
         start = start + length
         left = start <= high[block]
-        block, start = block[left], start[left]
+        block = block[left]
+        start = start[left]
     return np.asarray(total / (high - low + 1))
 
 

@@ -11,10 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, Side
+from torchrankmetrics.definitions.protocol import (
+    Average,
+    Bounds,
+    EmptyQueries,
+    MetricDefinition,
+    Side,
+)
 from torchrankmetrics.definitions.sample import (
     CandidateCounts,
     FloatArray,
+    IntArray,
     Moments,
     RankSample,
     RankType,
@@ -34,6 +41,7 @@ from torchrankmetrics.definitions.transforms import (
     Transform,
     apply_transform,
     known,
+    with_limits,
 )
 from torchrankmetrics.validation import (
     check_choice,
@@ -95,66 +103,92 @@ class RankDefinition(MetricDefinition):
     is_power_mean = False  # a = 1 / p; others than MR and HMR, which are sums of few digits
 
     def __post_init__(self) -> None:
+        self._check_arguments()
+        vars(self).update(self._properties())
+        if self.optimum is None:
+            return
+        if math.isnan(self.optimum) or self.higher_is_better is None:
+            vars(self).update(self._optimum_and_direction(self.optimum))
+
+    def _check_arguments(self) -> None:
         check_key("name", self.name)
         check_choice("aggregation", self.aggregation, get_args(Aggregation))
-        for part, transform in (("f", self.f), ("g", self.g)):
-            check_function(part, transform, "a float64 tensor -> one of the same shape")
+        check_function("f", self.f, "a float64 tensor -> one of the same shape")
+        check_function("g", self.g, "a float64 tensor -> one of the same shape")
         if self.optimum is not None and one_number(self.optimum) is None:
             raise TypeError(f"optimum must be a number or None, got {shorten(self.optimum)}")
-        f, g, is_mean = known(self.f), known(self.g), self.aggregation == "mean"
+
+    def _properties(self) -> dict[str, Any]:
+        """The attributes of ``MetricDefinition`` that follow from f, aggregation and g."""
+        f = known(self.f)
+        g = known(self.g)
+        is_mean = self.aggregation == "mean"
+        is_mean_of_f = is_mean and g.is_identity
         is_geometric_mean = is_mean and f == Log() and isinstance(g, Exponential)
-        vars(self).update(
-            of_tasks=self,
-            has_null=self.has_null and self.aggregation not in ("count", "tie_rate"),
-            uses_candidates=f.uses_candidates,
-            min_candidates=f.min_candidates,
-            is_mean_of_f=is_mean and g.is_identity,
-            is_share=self.aggregation == "tie_rate" or (is_mean and g.is_identity and f.is_share),
-            is_geometric_mean=is_geometric_mean,
-            is_extreme=self.aggregation in ("maximum", "minimum"),
-            has_optimum=self.optimum is not None,
-            # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it
-            # as the best
-            lowest_index=-1.0 if is_mean and f.is_identity and g.is_identity else None,
-            has_expected=is_geometric_mean or (is_mean and g.is_identity),
-            is_power_mean=is_mean
-            and abs(f.exponent) not in (0, 1)
-            and g.exponent == 1 / f.exponent,
-        )
-        if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
-            far_ranks = torch.tensor([1.0, float(_FAR)], dtype=torch.float64, device="cpu")
-            try:
-                ends = self.g(f.at(_FAR)(far_ranks))
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise TypeError(
-                    f"f of {shorten(self.name)} must map a float64 tensor of ranks to a tensor of "
-                    f"the same shape, but raises {str(error)!r}; write functions of torch, such as "
-                    "torch.log2(r), and conditions as torch.where(r <= 10, 1 / r, 0.0)"
-                ) from error
-            if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
-                raise ValueError(
-                    "f and g must give a finite tensor of their input's shape; at ranks 1, 2**20: "
-                    f"{ends}"
-                )
-            at_one, far = ends.tolist()
-            if self.uses_candidates:
-                near = self.g(
-                    f.at(f.min_candidates + 1)(torch.ones(1, dtype=torch.float64, device="cpu"))
-                )
-                if not math.isclose(at_one, near.item(), abs_tol=1e-12):
-                    raise ValueError(
-                        f"f of {shorten(self.name)} must give rank 1 the same value for every "
-                        "number of candidates; scale it by its best value, or pass optimum=None"
-                    )
-            if self.higher_is_better is None and at_one == far:
+        is_root = abs(f.exponent) not in (0, 1) and g.exponent == 1 / f.exponent
+        is_count = self.aggregation in ("count", "tie_rate")
+        # r -> N + 1 - r reflects the mean rank in its null mean: the worst value is as far from it
+        # as the best one
+        lowest_index = -1.0 if is_mean_of_f and f.is_identity else None
+        return {
+            "of_tasks": self,
+            "has_null": self.has_null and not is_count,
+            "uses_candidates": f.uses_candidates,
+            "min_candidates": f.min_candidates,
+            "is_mean_of_f": is_mean_of_f,
+            "is_share": self.aggregation == "tie_rate" or (is_mean_of_f and f.is_share),
+            "is_geometric_mean": is_geometric_mean,
+            "is_extreme": self.aggregation in ("maximum", "minimum"),
+            "has_optimum": self.optimum is not None,
+            "lowest_index": lowest_index,
+            "has_expected": is_geometric_mean or is_mean_of_f,
+            "is_power_mean": is_mean and is_root,
+        }
+
+    def _optimum_and_direction(self, optimum: float) -> dict[str, Any]:
+        """Defaults of ``optimum`` and ``higher_is_better``, from the values at ranks 1 and 2^20."""
+        at_one, far = self._values_at(1, _FAR)
+        if self.uses_candidates:
+            self._check_value_at_one(at_one)
+        if math.isnan(optimum):
+            optimum = at_one
+        higher_is_better = self.higher_is_better
+        if higher_is_better is None:
+            if at_one == far:
                 raise ValueError(
                     f"higher_is_better must be passed for {shorten(self.name)}, as f(1) == f(2**20)"
                 )
-            vars(self).update(
-                optimum=at_one if math.isnan(self.optimum) else self.optimum,
-                higher_is_better=at_one > far
-                if self.higher_is_better is None
-                else self.higher_is_better,
+            higher_is_better = at_one > far
+        return {"optimum": optimum, "higher_is_better": higher_is_better}
+
+    def _values_at(self, *ranks: int) -> list[float]:
+        """Values g(f(r)) among 2^20 candidates, with errors for functions that are not of tensors."""
+        r = torch.tensor(ranks, dtype=torch.float64, device="cpu")
+        try:
+            values = self.g(known(self.f).at(_FAR)(r))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"f of {shorten(self.name)} must map a float64 tensor of ranks to a tensor of "
+                f"the same shape, but raises {str(error)!r}; write functions of torch, such as "
+                "torch.log2(r), and conditions as torch.where(r <= 10, 1 / r, 0.0)"
+            ) from error
+        is_tensor = isinstance(values, Tensor) and values.shape == r.shape
+        if not is_tensor or not values.isfinite().all():
+            raise ValueError(
+                "f and g must give a finite tensor of their input's shape; at ranks 1, 2**20: "
+                f"{values}"
+            )
+        return values.tolist()
+
+    def _check_value_at_one(self, at_one: float) -> None:
+        """Raise if f(1, N) depends on N."""
+        f = known(self.f)
+        one = torch.ones(1, dtype=torch.float64, device="cpu")
+        among_few = self.g(f.at(f.min_candidates + 1)(one)).item()
+        if not math.isclose(at_one, among_few, abs_tol=1e-12):
+            raise ValueError(
+                f"f of {shorten(self.name)} must give rank 1 the same value for every "
+                "number of candidates; scale it by its best value, or pass optimum=None"
             )
 
     @property
@@ -172,13 +206,18 @@ class RankDefinition(MetricDefinition):
         g = known(self.g)
         if g.direction:
             return g.direction
-        steps = np.diff(g.values(np.unique(apply_transform(known(self.f).at(_FAR), _PROBE))))
-        return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
+        means = np.unique(apply_transform(known(self.f).at(_FAR), _PROBE))
+        steps = np.diff(g.values(means))
+        if (steps > 0).all():
+            return 1
+        return -1 if (steps < 0).all() else 0
 
     def __hash__(self) -> int:
         return hash(self.name)  # used by every cache; few definitions share a name
 
-    def sample(self, rows: Any, side: Side, average: Average) -> Any:
+    def sample(
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+    ) -> Any:
         return rows.sample(side, average, self.min_candidates)
 
     def value(self, sample: RankSample, rank_type: RankType = "realistic") -> float:
@@ -199,26 +238,39 @@ class RankDefinition(MetricDefinition):
         return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
 
     def _value_over_tie_orders(self, sample: RankSample) -> float:
-        blocks = sample if self.uses_candidates else sample.tie_blocks
-        low, high = blocks.optimistic, blocks.pessimistic
         if self.is_geometric_mean:
-            s = known(self.g).direction * blocks.weight / sample.total
-            unit = np.where(s > 0, low, high)  # (rank / unit)^s >= 1: nothing cancels
-            excess = panel_means(
-                lambda rank, block: np.expm1(s[block] * np.log(rank / unit[block])), low, high
-            )
-            return float(np.exp((blocks.count * (np.log1p(excess) + s * np.log(unit))).sum()))
-        mean = known(self.f).block_means(
-            low, high, blocks.known_candidates if self.uses_candidates else None
-        )
+            return self._geometric_mean_over_tie_orders(sample)
+        blocks = sample if self.uses_candidates else sample.tie_blocks
+        candidates = blocks.known_candidates if self.uses_candidates else None
+        mean = known(self.f).block_means(blocks.optimistic, blocks.pessimistic, candidates)
+        mean = self._with_limits(mean, blocks.optimistic, sample)
         return float((blocks.mass * mean).sum() / sample.total)
+
+    def _geometric_mean_over_tie_orders(self, sample: RankSample) -> float:
+        """The product of the means of r^s over the block of each task, s = +-v."""
+        blocks = sample.tie_blocks
+        s = known(self.g).direction * blocks.weight / sample.total
+        # (rank / unit)^s >= 1: nothing cancels
+        unit = np.where(s > 0, blocks.optimistic, blocks.pessimistic)
+        excess = panel_means(
+            lambda rank, block: np.expm1(s[block] * np.log(rank / unit[block])),
+            blocks.optimistic,
+            blocks.pessimistic,
+        )
+        log_factors = np.log1p(excess) + s * np.log(unit)
+        return float(np.exp((blocks.count * log_factors).sum()))
 
     def _aggregate(self, sample: RankSample, rank_type: RankType) -> FloatArray:
         """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
         rank, mass, num_candidates = sample.histogram(rank_type, by_candidates=self.uses_candidates)
-        return aggregate(
-            self, apply_transform(self.f, rank, num_candidates=num_candidates), mass
-        ).reshape(1)
+        values = apply_transform(self.f, rank, num_candidates=num_candidates)
+        return aggregate(self, self._with_limits(values, rank, sample), mass).reshape(1)
+
+    def _with_limits(self, values: FloatArray, rank: Any, sample: RankSample) -> FloatArray:
+        """Values of f, for a mean of them with the limit of f for items that were not retrieved."""
+        if not self.is_mean_of_f or sample.num_candidates is not None:
+            return values
+        return with_limits(self.f, values, rank, None)
 
     def null_moments(self, sample: RankSample, expectation: "ExpectationProvider") -> Moments:
         return Moments.of(expectation, self, sample.candidate_counts)
@@ -244,23 +296,28 @@ class RankDefinition(MetricDefinition):
             return known(self.f).block_means(
                 sample.optimistic, sample.pessimistic, sample.num_candidates
             )
-        return apply_transform(self.f, sample.rank(rank_type), num_candidates=sample.num_candidates)
+        rank = sample.rank(rank_type)
+        values = apply_transform(self.f, rank, num_candidates=sample.num_candidates)
+        return self._with_limits(values, rank, sample)
 
     def mean_limits(self, sample: RankSample) -> tuple[float, float]:
-        N, f = sample.num_candidates, known(self.f)
         if self.is_share:
             return 0.0, 1.0
-        if not f.smooth or (N is None and (f.uses_candidates or not f.has_limit)):
+        f = known(self.f)
+        N = sample.num_candidates
+        is_unknown = N is None and (f.uses_candidates or not f.has_limit)
+        if not f.smooth or is_unknown:
             return -math.inf, math.inf
         if N is None:
-            low, high = sorted(f.values(np.array([1.0, math.inf])).tolist())
+            ends = f.values(np.array([1.0, math.inf])).tolist()
         else:
-            ends = [
-                apply_transform(self.f, r.astype(np.float64), num_candidates=N)
-                for r in (np.ones_like(N), N)
-            ]
-            low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
-        return low, high
+            ends = [self._mean_at(sample, np.ones_like(N)), self._mean_at(sample, N)]
+        return min(ends), max(ends)
+
+    def _mean_at(self, sample: RankSample, ranks: IntArray) -> float:
+        N = sample.num_candidates
+        values = apply_transform(self.f, ranks.astype(np.float64), num_candidates=N)
+        return float((sample.mass * values).sum() / sample.total)
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
         is_mean = self.aggregation == "mean" and (rank_type != "expected" or self.is_mean_of_f)
@@ -275,7 +332,8 @@ class RankDefinition(MetricDefinition):
     @property
     def limits(self) -> Bounds:  # type: ignore[override]
         """Bounds of the base value, of user-defined functions only the best one."""
-        f, g = known(self.f), known(self.g)
+        f = known(self.f)
+        g = known(self.g)
         limit = math.nan  # of the value as ranks grow
         if f.has_limit and g.has_limit:
             limit = float(g(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu"))))
@@ -352,14 +410,13 @@ def power_mean_rank(p: float) -> RankDefinition:
 def exponent_name(p: float) -> str:
     """Write an exponent as a piece of a key: 2 -> "2", 2.5 -> "2p5", -2 -> "minus_2", -inf -> "minus_inf"."""
     size = abs(float(p))
-    text = (
-        "inf"
-        if math.isinf(size)
-        else str(int(size))
-        if size.is_integer()
-        else format(Decimal(repr(size)), "f")
-    )
-    return ("minus_" if p < 0 else "") + text.replace(".", "p")
+    if math.isinf(size):
+        text = "inf"
+    elif size.is_integer():
+        text = str(int(size))
+    else:
+        text = format(Decimal(repr(size)), "f").replace(".", "p")
+    return f"minus_{text}" if p < 0 else text
 
 
 # of transformed ranks (m,), or of many outcomes in columns, with their mass (m,)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import torch
 from scipy.special import digamma, zeta
 from torch import Tensor
 
-from torchrankmetrics.definitions.sample import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means, panel_ratio, prefix_rule
 from torchrankmetrics.validation import shorten
 
@@ -119,7 +119,8 @@ def apply_transform(
     f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
 ) -> FloatArray:
     """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads."""
-    f, columns = known(f), [x]
+    f = known(f)
+    columns = [x]
     if f.is_identity:
         return x
     if f.uses_candidates:
@@ -131,7 +132,8 @@ def apply_transform(
     result = np.empty(len(x))
     for begin in range(0, len(x), _BLOCK):
         blocks = [torch.from_numpy(column[begin : begin + _BLOCK]) for column in columns]
-        value, size = f(*blocks), blocks[0].shape
+        value = f(*blocks)
+        size = blocks[0].shape
         if value.shape != size:
             raise ValueError(
                 f"{name} must keep the shape of its input, {tuple(size)}; got {tuple(value.shape)}"
@@ -141,6 +143,20 @@ def apply_transform(
         bad = float(x[~np.isfinite(result)][0])
         raise ValueError(f"{name} must be finite on every rank >= 1; at rank {bad:g} it is not")
     return result
+
+
+def with_limits(
+    f: RankTransform, values: FloatArray, rank: npt.NDArray[Any], N: IntArray | None
+) -> FloatArray:
+    """Values of f, its limit (if it is finite) for items that were not retrieved: far, without N."""
+    is_far = rank > NEVER
+    if N is not None:
+        is_far &= N < 1
+    f = known(f)
+    if not is_far.any() or not f.has_limit or f.uses_candidates:
+        return values
+    limit = float(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu")))
+    return np.where(is_far, limit, values) if math.isfinite(limit) else values
 
 
 def transform_slopes(g: Transform, x: FloatArray) -> FloatArray:
@@ -202,7 +218,10 @@ def range_moments(
     values: FloatArray, start: IntArray, stop: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of many values[start:stop]: Chan et al. 1983 (doi:10.1080/00031305.1983.10483115)."""
-    start, stop, size, squares = start.copy(), stop.copy(), 1, np.zeros_like(values)
+    start = start.copy()
+    stop = stop.copy()
+    size = 1
+    squares = np.zeros_like(values)
     count, total, mean, square = np.zeros((4, len(start)))
 
     def add(ranges: IntArray, node: IntArray) -> None:
@@ -226,7 +245,10 @@ def range_moments(
             + squares[1 : 2 * len(first) : 2]
             + (first - second) ** 2 / (2 * size)
         )
-        values, size, start, stop = first + second, 2 * size, start // 2, stop // 2
+        values = first + second
+        size = 2 * size
+        start = start // 2
+        stop = stop // 2
     return total / count, square / count
 
 
@@ -321,7 +343,8 @@ class AtMost(KnownTransform):
         return np.arange(self.k, self.k + 1 if self.k < num_ranks else self.k)
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        hit, x = np.minimum(self.k, N), N.astype(np.float64)
+        hit = np.minimum(self.k, N)
+        x = N.astype(np.float64)
         return hit / x, (hit / x) * ((N - hit) / x)
 
     def block_means(

@@ -11,19 +11,18 @@ from typing import Any, TypedDict, Unpack, cast, overload
 import numpy as np
 
 from torchrankmetrics.decorators import suggest_keywords
-from torchrankmetrics.definitions.sample import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.errors import warn
+from torchrankmetrics.inference.clusters import Cluster, Clusters
 from torchrankmetrics.inference.comparison import (
     Comparison,
     Comparisons,
-    Draws,
-    Equivalence,
-    PairedMeasure,
     PairwiseComparisons,
     turned,
 )
 from torchrankmetrics.inference.flips import max_t_p_values
-from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
+from torchrankmetrics.inference.intervals import check_confidence_level, warn_of_few_tasks
+from torchrankmetrics.inference.paired import DEFAULT_DRAWS, Draws, PairedMeasure
 from torchrankmetrics.inference.pairing import (
     Collected,
     Evaluation,
@@ -40,7 +39,7 @@ from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.validation import check_int, one_number, shorten
+from torchrankmetrics.validation import check_int, shorten
 
 BEST = "best"
 Models = Evaluation | HasArray | Values | Sequence[Evaluation | HasArray | Values | int]
@@ -78,7 +77,7 @@ def compare(
     *,
     baseline: str | None = None,
     confidence_level: float = 0.95,
-    cluster: Cluster | None = None,
+    cluster: Cluster | None = "auto",
     n_resamples: int = 2000,
     permutations: int = 9999,
     seed: int = 0,
@@ -90,8 +89,9 @@ def compare(
     over sign flips of the tasks, or by Holm if some have another test (several runs, query metrics)
     or none (the median).
 
-    The p-value is from a sign-flip permutation test, or from McNemar's exact test for hits without
-    clusters and weights. The interval contains the differences that the same test does not reject
+    The p-value is from a sign-flip permutation test, or from McNemar's exact test for hits of
+    independent tasks without weights. Both sides of a triple, or the tasks of one query, change
+    their signs together (``cluster``). The interval contains the differences that the same test does not reject
     (for hits with Tango's test), so it contains 0 exactly if p is above 1 - confidence_level.
     Metrics that are not a function of a mean, such as the median, have bootstrap percentiles and no
     p-value. For lists of runs, both are Student's t over new training seeds and new tasks, and
@@ -111,13 +111,14 @@ def compare(
             "best": the pairs of the best model of each metric, with p-values adjusted for all
             pairs.
         confidence_level (float, default 0.95): in (0, 1).
-        cluster (str or integers, default None): unit of resampling: "group", "sample_id", or int64
-            keys in the order of the tasks of ``a``: of the rows of ``table()`` for a collection
-            with sample ids, else of the input.
+        cluster (str or integers, default "auto"): tasks that are dependent. "auto": of one sample
+            id if one has two sides (both sides of a triple), else of one query if one has several
+            tasks, else none. Or "group", "sample_id", "query", or int64 keys in the order of the
+            tasks of ``a``: of the rows of ``table()`` for a collection with sample ids, else of the
+            input. None: all tasks are independent, as values of queries always are.
         n_resamples (int, default 2000): number of bootstrap samples.
-        permutations (int, default 9999): number of flips; p is at least 1 / (permutations + 1). For
-            m > 1 metrics at least 50 m / (1 - confidence_level) are used, so that Holm's correction
-            can still reject.
+        permutations (int, default 9999): number of flips. A p-value below 1 / (permutations + 1) is
+            an upper bound (Bentkus and Dzindzalieta 2015).
         seed (int, default 0): random seed of both.
 
     Returns:
@@ -129,8 +130,11 @@ def compare(
 
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
-    >>> print(compare(a, b, "hits@3"))
-    hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95%, p = 0.12 (exact McNemar); 6 tasks
+    >>> result = compare(a, b, "hits@3")
+    >>> round(result.difference, 4), round(result.p_value, 3), result.test
+    (0.6667, 0.125, 'exact McNemar')
+    >>> result.direction
+    'not significantly different; higher Hits@3 is better'
     >>> bm25 = {f"q{i}": i % 7 / 7 for i in range(40)}
     >>> dense = {f"q{i}": min(i % 5 / 4 + 0.05, 1.0) for i in range(40)}
     >>> result = compare(dense, bm25, "ndcg@10")
@@ -138,7 +142,7 @@ def compare(
     (0.1293, -0.01, 0.27, 0.07)
     """
     confidence_level = check_confidence_level(confidence_level)
-    draws = _checked(confidence_level, n_resamples, permutations, seed)
+    draws = checked_draws(confidence_level, n_resamples, permutations, seed)
     if isinstance(a, Mapping) and not is_values(a) and not isinstance(b, Mapping):
         if b is not None and metric is not None:
             raise TypeError(
@@ -153,8 +157,6 @@ def compare(
     if baseline is not None:
         raise ValueError("baseline must be None for two models: pass a dict of name -> model")
     metrics = _entries(metric)
-    if len(metrics) > 1:
-        draws = _enough(draws, len(metrics), confidence_level)
     tests = paired(cast("Models", a), cast("Models", b), metrics, cluster, draws)
     rows = _adjusted([test.comparison(confidence_level) for test in tests])
     _warn(rows, confidence_level)
@@ -165,27 +167,24 @@ def paired(
     a: Models,
     b: Models,
     metrics: Sequence[Any],
-    cluster: Cluster | None = None,
-    draws: Draws = (2000, 9999, 0),
+    cluster: Cluster | None = "auto",
+    draws: Draws = DEFAULT_DRAWS,
 ) -> list[PairedMeasure]:
     """Measure two models, or several runs of each, on the same tasks; arguments and errors of ``compare``."""
-    (rows_a, rows_b), keys, measures = _aligned(["a", "b"], [a, b], metrics, cluster)
-    return [PairedMeasure(measure, rows_a, rows_b, keys, draws) for measure in measures]
+    (rows_a, rows_b), clusters, measures = _aligned(["a", "b"], [a, b], metrics, cluster)
+    return [PairedMeasure(measure, rows_a, rows_b, clusters, draws) for measure in measures]
 
 
-def _checked(level: float, n_resamples: int, permutations: int, seed: int) -> Draws:
+def checked_draws(level: float, n_resamples: int, permutations: int, seed: int) -> Draws:
     """Check the options of resampling for tests that reject where an interval of this level ends."""
-    n_resamples, permutations = (
-        check_int("n_resamples", n_resamples, 100),
-        check_int("permutations", permutations, 99),
-    )
+    check_int("n_resamples", n_resamples, 100)
+    check_int("permutations", permutations, 99)
     if (permutations + 1) * (1 - level) < 1 - 1e-9:
         raise ValueError(
             f"permutations must be at least {math.ceil(1 / (1 - level)) - 1} for intervals of "
-            f"level {level:g}: p is at least 1 / (permutations + 1), so no test could reject; got "
-            f"{permutations}"
+            f"level {level:g}: with fewer flips no interval is bounded; got {permutations}"
         )
-    return n_resamples, permutations, check_int("seed", seed, 0)
+    return Draws(n_resamples, permutations, check_int("seed", seed, 0))
 
 
 def _entries(metric: Any) -> list[Any]:
@@ -194,15 +193,9 @@ def _entries(metric: Any) -> list[Any]:
     return list(metric) if isinstance(metric, list | tuple) else [metric]
 
 
-def _enough(draws: Draws, size: int, level: float) -> Draws:
-    """Increase the number of permutations, so that Holm's correction for ``size`` tests can still reject."""
-    n_resamples, permutations, seed = draws
-    return n_resamples, max(permutations, math.ceil(50 * size / (1 - level)) - 1), seed
-
-
 def _aligned(
     names: Sequence[str], models: Sequence[Models], metrics: Sequence[Any], cluster: Cluster | None
-) -> tuple[list[list[Rows]], IntArray | None, list[Measure]]:
+) -> tuple[list[list[Rows]], Clusters | None, list[Measure]]:
     """Rows of the runs of each model (``names`` in errors) in one order of tasks, their clusters, and the measures."""
     runs = [_runs(model, name) for name, model in zip(names, models, strict=True)]
     sizes = list(map(len, runs))
@@ -217,16 +210,19 @@ def _aligned(
             f"{name}[{i}]" for name, size in zip(names, sizes, strict=True) for i in range(size)
         ]
     if any(map(is_values, flat)):
-        if cluster is not None or len(metrics) != 1:
-            raise ValueError("cluster must be None and metric one name for values of queries")
-        rows, keys = value_rows(flat, of_runs), None
+        is_default = cluster is None or (isinstance(cluster, str) and cluster == "auto")
+        if not is_default or len(metrics) != 1:
+            raise ValueError(
+                "cluster must be 'auto' or None, and metric one name, for values of queries"
+            )
+        rows, clusters = value_rows(flat, of_runs), None
         measures = [value_measure(metrics[0], rows)]
     else:
         ranks = cast("list[Evaluation]", flat)
-        rows, keys = paired_rows(ranks, of_runs, cluster)
+        rows, clusters = paired_rows(ranks, of_runs, cluster)
         measures = [_measure(one or "mrr", ranks) for one in metrics]
     rest = iter(rows)
-    return [list(itertools.islice(rest, size)) for size in sizes], keys, measures
+    return [list(itertools.islice(rest, size)) for size in sizes], clusters, measures
 
 
 def _runs(models: Models, name: str) -> list[Evaluation | Values]:
@@ -243,7 +239,7 @@ def _runs(models: Models, name: str) -> list[Evaluation | Values]:
 
 
 def _measure(metric: Any, models: list[Evaluation]) -> Measure:
-    """Requested measure; without an expectation of its own it has the one of the first collection."""
+    """Requested measure; of a name with the expectation and empty queries of the first collection."""
     if (found := measure_of(metric)) is None:
         name = parse_name(metric)
         known = [
@@ -255,6 +251,8 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
         # the expectations of members may differ
         own = [one for one in known if one.definition == name.definition] or known
         found = as_measure(name, own[0].expectation if own else None)
+        if own:
+            found = dataclasses.replace(found, empty_queries=own[0].empty_queries)
     if not found.is_estimate:
         raise ValueError(
             f"{shorten(found.key)} cannot be compared; base, normalized, adjusted_index or z_score "
@@ -277,7 +275,7 @@ def _compare_all(
     listed = ", ".join(labels)
     if len(set(names)) < max(len(names), 2) or "" in names:
         raise ValueError(f"models must be at least two, by different names; got {listed or 'none'}")
-    aligned, keys, given = _aligned(labels, list(models.values()), metrics, cluster)
+    aligned, clusters, given = _aligned(labels, list(models.values()), metrics, cluster)
     rows = dict(zip(names, aligned, strict=True))
     measures = list({measure.key: measure for measure in given}.values())
     if baseline not in (None, BEST, *rows):
@@ -299,15 +297,14 @@ def _compare_all(
         one.definition.entries_are_rows and one.definition.is_function_of_mean(one.rank_type)
         for one in measures
     )
-    if not flips:
-        draws = _enough(draws, len(measures) * len(pairs), level)
     found = [
         dataclasses.replace(
-            PairedMeasure(measure, rows[a], rows[b], keys, draws).comparison(level), models=(a, b)
+            PairedMeasure(measure, rows[a], rows[b], clusters, draws).comparison(level),
+            models=(a, b),
         )
         for measure, (a, b) in itertools.product(measures, pairs)
     ]
-    found = _adjusted(found, _max_t(rows, keys, measures, pairs, draws) if flips else None)
+    found = _adjusted(found, _max_t(rows, clusters, measures, pairs, draws) if flips else None)
     if of_best:
         found = [row for measure in measures for row in _of_best(measure, found)]
     _warn(found, level)
@@ -329,28 +326,29 @@ def _adjusted(found: list[Comparison], max_t: FloatArray | None = None) -> list[
 
 def _max_t(
     rows: dict[str, list[Rows]],
-    keys: IntArray | None,
+    clusters: Clusters | None,
     measures: list[Measure],
     pairs: list[Any],
     draws: Draws,
 ) -> FloatArray:
     """Adjusted p-values from flips of all differences from the first model, which span every pair."""
     reference, *others = rows
-    units = (
-        np.arange(len(rows[reference][0]))
-        if keys is None
-        else np.unique(keys, return_inverse=True)[1]
-    )
-    columns = np.zeros((int(units.max()) + 1, len(measures) * len(others)))
-    for column, (measure, other) in zip(
-        columns.T, itertools.product(measures, others), strict=True
-    ):
-        pair = PairedMeasure(measure, rows[other], rows[reference], keys, draws)
-        column[np.unique(units[pair.used])] = pair.flipped
-    # its difference from the first one
+    index = np.arange(len(rows[reference][0]))
+    number = np.ones_like(index)
+    if clusters is not None:
+        index, number = clusters.units(number)
+    columns = [
+        PairedMeasure(measure, rows[other], rows[reference], clusters, draws).differences_of(
+            index, number
+        )
+        for measure, other in itertools.product(measures, others)
+    ]
+    # difference of each model from the first one
     model = dict(zip(rows, np.eye(len(rows))[:, 1:], strict=True))
     lines = np.stack([model[a] - model[b] for a, b in pairs], 1)
-    return max_t_p_values(columns, np.kron(np.eye(len(measures)), lines), *draws[1:])
+    terms = np.repeat(np.stack(columns, 1), number, axis=0)
+    every_line = np.kron(np.eye(len(measures)), lines)
+    return max_t_p_values(terms, every_line, draws.permutations, draws.seed)
 
 
 def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
@@ -378,85 +376,3 @@ def _warn(rows: Sequence[Comparison], level: float) -> None:
             "few tasks or clusters differ between the models to reject any difference at "
             f"confidence level {level:g}. Use more tasks"
         )
-
-
-def equivalence(
-    a: Models,
-    b: Models,
-    metric: MetricLike = "mrr",
-    *,
-    margin: float,
-    confidence_level: float = 0.95,
-    cluster: Cluster | None = None,
-    n_resamples: int = 2000,
-    permutations: int = 9999,
-    seed: int = 0,
-) -> Equivalence:
-    """Test whether two models are equal within a margin, and whether ``a`` is not inferior to ``b``.
-
-    Two one-sided tests (Schuirmann 1987, doi:10.1007/BF01068419), each half of the two-sided test
-    that ``compare`` inverts: they reject at 1 - confidence_level exactly if the interval of level 2
-    confidence_level - 1 is on that side of the margin. Choose the margin before you see the ranks.
-
-    Args:
-        a (Ranks, RankTable, RankCollection or list): a model, or a list of its runs, as in
-            ``compare``.
-        b (Ranks, RankTable, RankCollection or list): the other model, of the same tasks.
-        metric (str, RankDefinition or RankMetric, default "mrr"): one metric, as in ``compare``.
-        margin (float): > 0, in units of the metric in its view.
-        confidence_level (float, default 0.95): above 0.5.
-        cluster (str or integers, default None): unit of resampling, as in ``compare``.
-        n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a
-            function of a mean.
-        permutations (int, default 9999): number of flips of the sign-flip test.
-        seed (int, default 0): random seed of both.
-
-    Returns:
-        Difference, interval and p-values; ``equivalent`` and ``not_inferior`` are the decisions.
-
-    Raises:
-        TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
-
-    >>> from torchrankmetrics import Ranks
-    >>> a, b = Ranks([1, 2, 1, 3, 1, 2] * 20, None, 50), Ranks([1, 2, 1, 3, 2, 1] * 20, None, 50)
-    >>> equivalence(a, b, "mrr", margin=0.1).equivalent
-    True
-    """
-    number = one_number(margin)
-    if number is None:
-        raise TypeError(
-            f"margin must be a number, got {shorten(margin)} of type {type(margin).__name__}"
-        )
-    if not 0 < number < math.inf:
-        raise ValueError(
-            f"margin must be above 0 and finite, in the units of the metric; got {number}"
-        )
-    confidence_level = check_confidence_level(confidence_level)
-    if confidence_level <= 0.5:
-        raise ValueError(
-            f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}"
-        )
-    level = 2 * confidence_level - 1
-    (test,) = paired(a, b, [metric], cluster, _checked(level, n_resamples, permutations, seed))
-    if math.isnan(test.slope) or test.slope == 0:
-        raise ValueError(
-            f"{shorten(test.measure.key)} is undefined: every possible ranking of these tasks "
-            "gives the same value (zero variance under the null)"
-        )
-    found = test.comparison(level)
-    # p-values of "the difference is -margin or lower" and "it is margin or higher"
-    below, above = test.p_value_of(-number) / 2, test.p_value_of(number) / 2
-    below = below if found.difference > -number else 1 - below
-    above = above if found.difference < number else 1 - above
-    warn_of_few_tasks({found.metric: found.effective_tasks})
-    if not test.measure.higher_is_better:
-        below, above = above, below
-    name = "bootstrap percentiles" if found.p_value is None else found.test
-    fields = vars(found) | {
-        "confidence_level": confidence_level,
-        "margin": float(number),
-        "test": name,
-    }
-    return Equivalence(
-        **fields, p_equivalent=max(below, above), p_not_worse=below, p_not_better=above
-    )

@@ -1,34 +1,14 @@
-"""Paired difference of a measure of two models: its interval and its test, and how the results are printed."""
+"""Results of comparisons: paired differences with intervals and p-values, and how they are printed."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, overload
+from typing import overload
 
-import numpy as np
-
-from torchrankmetrics.definitions.sample import FloatArray, IntArray
-from torchrankmetrics.inference.flips import ROUNDING, SignFlipTest
-from torchrankmetrics.inference.intervals import in_clusters, row_of
-from torchrankmetrics.inference.pairing import PairedSource
-from torchrankmetrics.inference.standard_errors import (
-    Units,
-    percentile_effective_tasks,
-    percentiles,
-    replicate_values,
-    units_of,
-)
-from torchrankmetrics.inference.testing import (
-    SeededEstimate,
-    SeededModels,
-    SeedSplit,
-    share_difference,
-    share_difference_p_value,
-)
-from torchrankmetrics.metrics.measure import Measure, affine_view
-from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
-from torchrankmetrics.table.columns import Rows
+from torchrankmetrics.inference.clusters import SampleSize
+from torchrankmetrics.inference.intervals import row_of
+from torchrankmetrics.inference.testing import SeedSplit
+from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular, paper_name
 from torchrankmetrics.validation import shorten, truncate
 
 _VALUES = ("value_a", "value_b", "difference", "low", "high")
@@ -58,11 +38,12 @@ class Comparison(Rendered):
         effective_clusters (float): number of clusters of equal weight with the same information.
         seeds (SeedSplit): variance components, with several seeds.
         permutations (int): number of random flips of the permutation test; None: p is exact or of
-            another test.
+            another test. A p-value below 1 / (permutations + 1) is an upper bound.
         effective_tasks (float): effective number of tasks or clusters, as in ``Interval``.
         bounded (bool): False if one end is the limit of the values: the test rejects no difference
             on that side.
         models (tuple): names of the two models, if they have names.
+        higher_is_better (bool): direction of the metric; None without one.
     """
 
     metric: str
@@ -85,6 +66,38 @@ class Comparison(Rendered):
     models: tuple[str, str] | None = None
     correction: str = "Holm"
     unit: str = "tasks"
+    higher_is_better: bool | None = None
+
+    @property
+    def size(self) -> SampleSize:
+        """Number of tasks or queries, and of their clusters."""
+        return SampleSize(self.num_tasks, self.unit, self.num_clusters, self.effective_clusters)
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether p_adjusted is at most 1 - confidence_level; without one, whether 0 is outside."""
+        if self.p_adjusted is None:
+            return not self.low <= 0 <= self.high
+        return self.p_adjusted <= 1 - self.confidence_level + 1e-12
+
+    @property
+    def better(self) -> str | None:
+        """Name of the significantly better model, "a" or "b" if they have no names; None if neither is."""
+        if self.higher_is_better is None or not self.is_significant:
+            return None
+        first, second = self.models or ("a", "b")
+        return first if (self.difference > 0) == self.higher_is_better else second
+
+    @property
+    def direction(self) -> str:
+        """The better model in words, as "a is better: lower MR"; "" for a metric without a direction."""
+        if self.higher_is_better is None:
+            return ""
+        end = "higher" if self.higher_is_better else "lower"
+        name = paper_name(self.metric)
+        if self.better is None:
+            return f"not significantly different; {end} {name} is better"
+        return f"{self.better} is better: {end} {name}"
 
     @property
     def label(self) -> str:
@@ -102,42 +115,60 @@ class Comparison(Rendered):
 
     @property
     def monte_carlo_error(self) -> float | None:
-        """Standard error of the p-value due to random flips; 0 if it is exact, None without a p-value."""
+        """Standard error of the p-value due to random flips; 0 if it is exact or a bound, None without a p-value."""
         if self.p_value is None:
             return None
-        return (
-            math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
-            if self.permutations
-            else 0.0
-        )
+        if self.permutations is None or self._is_bound:
+            return 0.0
+        return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
+
+    @property
+    def _is_bound(self) -> bool:
+        """Whether p is below the smallest one of random flips."""
+        if self.p_value is None or self.permutations is None:
+            return False
+        return self.p_value * (self.permutations + 1) < 1 - 1e-9
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
         return Comparisons((self,)).tabular()
 
-    def __str__(self) -> str:
-        p, test = "no p-value" if self.p_value is None else f"p = {self.p_value:.2g}", self.test
-        if self.p_value is not None and self.permutations is not None:
+    @property
+    def _p_text(self) -> str:
+        """The p-value, its error, the adjusted one, and the test."""
+        if self.p_value is None:
+            return f"no p-value ({self.test})"
+        text, test = f"p = {self.p_value:.2g}", self.test
+        if self.permutations is not None:
             test += f", {self.permutations} flips"
-            # if no random flip reached the observed sum, the error cannot be estimated
-            floor = self.p_value * (self.permutations + 1) < 1.5
-            p = f"p < 1/{self.permutations}" if floor else f"{p} ± {self.monte_carlo_error:.1g}"
+            if self._is_bound:
+                text = f"p < {self.p_value:.2g}"
+            elif self.p_value * (self.permutations + 1) < 1.5:  # the error cannot be estimated
+                text = f"p < 1/{self.permutations}"
+            else:
+                text += f" ± {self.monte_carlo_error:.1g}"
         if self.p_adjusted not in (None, self.p_value):
-            p += f", by {self.correction} {self.p_adjusted:.2g}"
-        text = (
-            f"{self.label}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {p} "
-            f"({test}); {self.num_tasks} {self.unit}{in_clusters(self.num_clusters, self.effective_clusters)}"
-        )
+            text += f", by {self.correction} {self.p_adjusted:.2g}"
+        return f"{text} ({test})"
+
+    @property
+    def _seeds_text(self) -> str:
+        """Shares of the variance components, with several seeds."""
         if (split := self.seeds) is None:
-            return text
-        shares = [
-            100 * part / split.total if split.total else 0.0 for part in (split.seeds, split.tasks)
-        ]
+            return ""
+        total = split.total or 1.0
+        seeds, tasks = 100 * split.seeds / total, 100 * split.tasks / total
         return (
-            f"{text}; {' and '.join(map(str, split.num_seeds))} seeds: {shares[0]:.0f}% of the "
-            f"variance is training seeds, {shares[1]:.0f}% test tasks, {100 - sum(shares):.0f}% "
-            "both"
+            f"; {' and '.join(map(str, split.num_seeds))} seeds: {seeds:.0f}% of the variance is "
+            f"training seeds, {tasks:.0f}% test tasks, {100 - seeds - tasks:.0f}% both"
+        )
+
+    def __str__(self) -> str:
+        direction = self.direction and f"; {self.direction}"
+        return (
+            f"{self.label}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} [{self.low:+.4f}, "
+            f"{self.high:+.4f}] at {100 * self.confidence_level:g}%, {self._p_text}; {self.size}"
+            f"{direction}{self._seeds_text}"
         )
 
 
@@ -149,13 +180,23 @@ def turned(row: Comparison) -> Comparison:
     return replace(row, difference=-row.difference, low=-row.high, high=-row.low)
 
 
+def _direction(rows: Sequence[Comparison]) -> str:
+    """Which metrics are better if they are higher, and which if they are lower."""
+    parts = []
+    for end, higher in (("higher", True), ("lower", False)):
+        chosen = [one.metric for one in rows if one.higher_is_better is higher]
+        if chosen:
+            parts.append(f"{end} is better: {', '.join(dict.fromkeys(chosen))}")
+    return "; ".join(parts)
+
+
 @dataclass(frozen=True)
 class _ComparisonTable(Rendered):
     rows: tuple[Comparison, ...]
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        first, named = self.rows[0], any(one.models is not None for one in self.rows)
+        named = any(one.models is not None for one in self.rows)
         headings = _HEADINGS_OF_NAMED if named else _HEADINGS
         columns = (
             Column("metric", key=True),
@@ -165,18 +206,23 @@ class _ComparisonTable(Rendered):
                 else ()
             ),
             *(Column(name, headings.get(name), metric=ROW) for name in _VALUES),
-            *(Column(name) for name in ("p", "p_adjusted", "test")),
+            *(Column(name) for name in ("p", "p_adjusted", "better", "test")),
         )
-        fields = (*_VALUES, "p_value", "p_adjusted", "test")
+        fields = (*_VALUES, "p_value", "p_adjusted", "better", "test")
         cells = [
             (one.metric, *(one.models or ()), *(getattr(one, name) for name in fields))
             for one in self.rows
         ]
-        size = f"{first.num_tasks} {first.unit}{in_clusters(first.num_clusters, first.effective_clusters)}"
-        adjusted = f"; p_adjusted by {first.correction}" if named else ""
-        return Tabular(
-            columns, cells, (f"{size}, intervals at {100 * first.confidence_level:g}%{adjusted}",)
-        )
+        return Tabular(columns, cells, (self._note,))
+
+    @property
+    def _note(self) -> str:
+        first = self.rows[0]
+        sizes = ", ".join(dict.fromkeys(str(one.size) for one in self.rows))
+        parts = [f"{sizes}, intervals at {100 * first.confidence_level:g}%"]
+        if any(one.models is not None for one in self.rows):
+            parts.append(f"p_adjusted by {first.correction}")
+        return "; ".join(filter(None, [*parts, _direction(self.rows)]))
 
 
 @dataclass(frozen=True)
@@ -235,6 +281,7 @@ class Equivalence(Comparison):
         metric, value_a, value_b, difference, p_value, p_adjusted (float, str): as in
             ``Comparison``.
         test, num_tasks, unit (str, int): likewise.
+        higher_is_better (bool): likewise.
         num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool):
             likewise.
         seeds, models, correction (SeedSplit, tuple, str): likewise.
@@ -278,7 +325,7 @@ class Equivalence(Comparison):
             f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.interval_level:g}%, margin "
             f"{self.margin:g}: {'equivalent' if self.equivalent else verdict} (p = "
             f"{self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; {self.test}); "
-            f"{self.num_tasks} {self.unit}"
+            f"{self.size}; {_direction([self])}"
         )
 
 
@@ -303,172 +350,5 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
         f"tests at {100 * first.confidence_level:g}%, intervals at {100 * first.interval_level:g}%"
     )
     return Tabular(
-        columns, rows, (f"{first.num_tasks} {first.unit}, margin {first.margin:g}, {levels}",)
+        columns, rows, (f"{first.size}, margin {first.margin:g}, {levels}; {_direction(found)}",)
     )
-
-
-Draws = tuple[int, int, int]
-"""Bootstrap resamples of metrics that are not a function of a mean, flips of the sign-flip test, random seed."""
-
-
-class PairedMeasure:
-    """A measure of two models, or of several runs of each, on the same tasks: rows ``used`` (m,), values in a view."""
-
-    def __init__(
-        self,
-        measure: Measure,
-        rows_a: list[Rows],
-        rows_b: list[Rows],
-        keys: IntArray | None,
-        draws: Draws,
-    ) -> None:
-        self.measure, self.definition, self.rank_type = (
-            measure,
-            measure.definition,
-            measure.rank_type,
-        )
-        self.n_resamples, self.permutations, self.seed = draws
-        source = PairedSource([*rows_a, *rows_b])
-        self.samples, self.used = self.definition.sample(source, measure.side, measure.average)
-        if not len(self.used):
-            side = "" if measure.side == "both" else f" of side {measure.side!r}"
-            raise ValueError(f"no tasks{side} to compare {shorten(self.definition.name)} on")
-        self.num_a, self.keys = len(rows_a), None if keys is None else keys[self.used]
-        self.num_tasks = self.samples[0].num_tasks
-        values = [self.definition.value(sample, self.rank_type) for sample in self.samples]
-        self.slope = 1.0
-        if measure.view != "base":
-            in_view, self.slope = affine_view(
-                self.definition, measure.view, measure.moments(self.samples[0])
-            )
-            values = list(map(in_view, values))
-        self.a, self.b = float(np.mean(values[: self.num_a])), float(np.mean(values[self.num_a :]))
-
-    def comparison(self, level: float) -> Comparison:
-        """Compare the two models at a confidence level, in the view of the measure."""
-        low, high, p_value, test, about = self._tested(level)
-        low, high = sorted((low * self.slope, high * self.slope))
-        if self.keys is not None:
-            about |= {"num_clusters": self.units.size, "effective_clusters": self.units.effective}
-        about["unit"] = "queries" if self.definition.of_tasks is None else "tasks"
-        values = self.a, self.b, self.a - self.b, low, high
-        return Comparison(
-            self.measure.key, *values, level, p_value, None, test, self.num_tasks, **about
-        )
-
-    def _tested(self, level: float) -> tuple[float, float, float | None, str, dict[str, Any]]:
-        """Ends of the interval of the base difference, p-value, name of the test, and further fields of the result."""
-        if not self.definition.is_function_of_mean(self.rank_type):
-            of_tasks = map(self.definition.as_tasks, self.samples)
-            effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in of_tasks)
-            ends = percentiles(self._replicates, level)
-            return *ends, None, "bootstrap interval only", {"effective_tasks": effective_tasks}
-        if len(self.samples) > 2:
-            found = self._seeded(level)
-            parts = {
-                part: getattr(found.split, part) * self.slope**2
-                for part in ("seeds", "tasks", "interaction")
-            }
-            about = {"bounded": math.isfinite(found.low), "seeds": replace(found.split, **parts)}
-            return found.low, found.high, found.p_value_of(0.0), "t over seeds and tasks", about
-        self.units.require_two()
-        low, high, p_value, depends = math.inf, -math.inf, 0.0, True
-        if self.definition.is_share:
-            # Sign flips alone reject too often if few tasks or clusters are discordant. A
-            # difference is rejected if both tests reject it: the interval is the wider of both, p
-            # the larger.
-            only_a, only_b, size, error = self._discordant
-            low, high = share_difference(only_a, only_b, size, level - ROUNDING)
-            p_value = share_difference_p_value(only_a, only_b, size, 0.0)
-            if error is None:
-                return low, high, p_value, "exact McNemar", {}
-            depends = self.units.clustered and error > 0
-        flips = self._sign_flips
-        low_of_flips, high_of_flips, p_of_flips, bounded = flips.difference(level)
-        about = {
-            "permutations": None if flips.flips.exhaustive else self.permutations,
-            "bounded": bounded,
-        }
-        about["effective_tasks"] = flips.effective_tasks if depends else math.inf
-        ends = min(low, low_of_flips), max(high, high_of_flips)
-        return *ends, max(p_value, p_of_flips), "sign-flip permutation", about
-
-    def p_value_of(self, null: float) -> float:
-        """Two-sided p-value of "the difference is ``null``", in the view, by the test that ``comparison`` inverts."""
-        null /= self.slope
-        if not self.definition.is_function_of_mean(self.rank_type):
-            values = self._replicates
-            beyond = min(int((values <= null).sum()), int((values >= null).sum()))
-            return min(2 * (1 + beyond) / (1 + len(values)), 1.0)
-        if len(self.samples) > 2:
-            return self._seeded(0.5).p_value_of(null)
-        if not self.definition.is_share:
-            return self._sign_flips.p_value(null)
-        only_a, only_b, size, error = self._discordant
-        p_value = share_difference_p_value(only_a, only_b, size, null)
-        return p_value if error is None else max(p_value, self._sign_flips.p_value(null))
-
-    @cached_property
-    def values(self) -> FloatArray:
-        """Values f of each task for each run, (m, runs)."""
-        return np.stack(
-            [self.definition.unit_values(sample, self.rank_type) for sample in self.samples], 1
-        )
-
-    @cached_property
-    def units(self) -> Units:
-        """Tasks or clusters as independent units, with the sums of every run."""
-        return units_of(self.values, self.samples[0].weight, self.samples[0].count, self.keys)
-
-    @cached_property
-    def flipped(self) -> FloatArray:
-        """Terms of the sign-flip test: w (f^A - f^B) of every task or cluster."""
-        d: FloatArray = self.samples[0].weight * (self.values[:, 0] - self.values[:, 1])
-        if self.keys is None:
-            return d
-        _, index = np.unique(self.keys, return_inverse=True)
-        return np.bincount(index, d * self.samples[0].count).astype(np.float64)
-
-    @property
-    def _discordant(self) -> tuple[float, float, float, float | None]:
-        """Numbers of tasks that only A hits, that only B hits, and of all; a squared error if they are effective."""
-        units = self.units
-        if units.is_binary:
-            return *units.discordant(0, 1), None
-        # number of independent tasks of equal weight with the same standard error
-        discordant = float((units.count * np.abs(self.flipped)).sum()) / units.total
-        difference = float(units.mean[0] - units.mean[1])
-        error = float(np.array([1.0, -1.0]) @ units.covariance @ np.array([1.0, -1.0]))
-        n = max((discordant - difference**2) / error if error > 0 else units.effective, 1.0)
-        n = n if units.clustered else min(n, float(units.size))
-        only_a, only_b = (max((discordant + sign * difference) / 2 * n, 0.0) for sign in (1, -1))
-        return only_a, only_b, n, error
-
-    @cached_property
-    def _sign_flips(self) -> SignFlipTest:
-        limits = self.definition.mean_limits(self.samples[0])
-        # g may be undefined outside of the observed values of f
-        if not self.definition.is_mean_of_f and not np.isfinite(limits).all():
-            limits = float(self.values.min()), float(self.values.max())
-        return SignFlipTest(
-            self.units, self.flipped, self.definition.g, limits, self.permutations, self.seed
-        )
-
-    def _seeded(self, level: float) -> SeededEstimate:
-        sizes = self.num_a, len(self.samples) - self.num_a
-        return SeededModels(self.units, sizes, self.definition.g).estimate(level, 0, 1)
-
-    @cached_property
-    def _replicates(self) -> FloatArray:
-        """Differences of the base values on resampled tasks, (resamples,)."""
-        if len(self.samples) > 2:
-            raise ValueError(
-                f"{shorten(self.definition.name)} over several seeds has no variance formula: "
-                "compare single runs, or a mean of f"
-            )
-        keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
-        (definition, first), (_, second) = map(self.definition.as_tasks, self.samples)
-        values = replicate_values(
-            definition, [first, second], self.rank_type, self.n_resamples, self.seed, keys
-        )
-        return np.asarray(values[0] - values[1])

@@ -4,21 +4,16 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
-
-from torchrankmetrics.definitions.sample import IntArray
 from torchrankmetrics.errors import warn
-from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate, units_of
+from torchrankmetrics.inference.clusters import Cluster, SampleSize
+from torchrankmetrics.inference.sources import ClusteredSource
+from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate
 from torchrankmetrics.metrics.measure import Analysis, Measure
-from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
-from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
 from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
 
-Cluster = Literal["group", "sample_id"] | Integers
-"""Unit of resampling: the name of a column, or a key for every task."""
 # below it 95% intervals covered less than 93% in simulations: python -m benchmarks.calibration
 LEAST_EFFECTIVE_TASKS = 5.0
 
@@ -35,8 +30,8 @@ class Interval:
         value, low, high (float): value of the metric, and the ends of the interval.
         standard_error (float): in the units of the value.
         effective_tasks (float): effective number of tasks or clusters, n over the kurtosis of their
-            influences; infinite for methods such as Wilson's. Below 5 the interval misses more
-            often than stated.
+            influences (of shares over the kurtosis of their weights, infinite for equal ones).
+            Below 5 the interval misses more often than stated.
     """
 
     metric: str
@@ -81,8 +76,8 @@ class Intervals(Rendered):
             *(Column(name, metric=ROW) for name in ("value", "low", "high")),
             *(Column(name, audience="programs") for name in ("standard_error", "effective_tasks")),
         )
-        clusters = in_clusters(self.num_clusters, self.effective_clusters)
-        note = f"{100 * self.confidence_level:g}% ({self.method}), {self.num_tasks} {self.unit}{clusters}"
+        size = SampleSize(self.num_tasks, self.unit, self.num_clusters, self.effective_clusters)
+        note = f"{100 * self.confidence_level:g}% ({self.method}), {size}"
         return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
 
 
@@ -95,11 +90,6 @@ def row_of(rows: Sequence[Row], key: str) -> Row:
         f"no result for {shorten(key)}; available: "
         f"{', '.join(dict.fromkeys(row.metric for row in rows))}"
     )
-
-
-def in_clusters(number: int | None, effective: float | None) -> str:
-    """Describe the number of clusters, and the effective one; "" without clusters."""
-    return "" if number is None else f" in {number} clusters (effective number {effective:.0f})"
 
 
 def check_confidence_level(
@@ -129,45 +119,6 @@ def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
         )
 
 
-def named_clusters(rows: Rows, name: str) -> IntArray:
-    """Cluster of every row (n,) from a column; ValueError for other columns, and if a task has no value in it."""
-    if name not in ("group", "sample_id"):
-        raise ValueError(
-            f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}"
-        )
-    keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
-    if (keys == ABSENT).any():
-        raise ValueError(
-            f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to update (or a "
-            "column)"
-        )
-    return keys
-
-
-def clusters_of(cluster: Cluster | None, rows: Rows, of: str) -> IntArray | None:
-    """Cluster of every row (n,) from a column or an array; TypeError, ValueError unless it has one integer per row."""
-    if isinstance(cluster, str | None):
-        return None if cluster is None else named_clusters(rows, cluster)
-    array = as_ids(cluster, "cluster").cpu().numpy()
-    if array.shape != (len(rows),):
-        raise ValueError(
-            f"cluster must have one key per row of {of}, shape ({len(rows)},); got {array.shape}. "
-            "With sample ids: cluster = query_of[collection.table().sample_id]"
-        )
-    return array
-
-
-def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
-    """Clusters of rows with sample ids, in the order of the canonical rows, without repeats."""
-    weighed = weights(rows) > 0
-    own = np.asarray(clusters_of(keys, rows, of))[weighed]
-    tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]
-    _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
-    if (own != own[first][index.reshape(-1)]).any():
-        raise ValueError(f"cluster must be the same for all repeats of a task of {of}")
-    return np.asarray(own[first])
-
-
 def confidence_intervals(
     analysis: Analysis,
     measures: Mapping[str, Measure],
@@ -182,16 +133,28 @@ def confidence_intervals(
     check_choice("method", method, METHODS)
     check_int("n_resamples", n_resamples, 100)
     check_int("seed", seed, 0)
-    keys = clusters_of(cluster, analysis.rows, "table()")
-    if not isinstance(cluster, str | None) and (Columns(analysis.rows).sample_id == ABSENT).any():
-        raise ValueError(
-            "cluster as an array needs a sample_id for every task, because rows without one are "
-            "sorted and merged: pass sample_id= to every update, or cluster='group'"
-        )
     estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
+    _check_formula(estimated, method)
+    source = ClusteredSource(analysis, cluster)
+    found: dict[Measure, Estimate] = {}
+    rows = []
+    for key, measure in estimated.items():
+        base = dataclasses.replace(measure, view="base")
+        sample, clusters = source.sample(measure)
+        if base not in found:
+            options = confidence_level, method, clusters, n_resamples, seed
+            found[base] = estimate(measure.definition, sample, measure.rank_type, *options)
+        in_view = found[base].in_view(measure, sample)
+        rows.append(Interval(key, measure.value_or_nan(analysis), **in_view._asdict()))
+    warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
+    number, unit, num_clusters, effective = _size(source, estimated)
+    return Intervals(tuple(rows), confidence_level, method, number, num_clusters, effective, unit)
+
+
+def _check_formula(measures: Mapping[str, Measure], method: Method) -> None:
     others = [
         repr(key)
-        for key, one in estimated.items()
+        for key, one in measures.items()
         if not one.definition.is_function_of_mean(one.rank_type)
     ]
     if method == "normal" and others:
@@ -199,41 +162,11 @@ def confidence_intervals(
             f"method='normal' has no standard error for {', '.join(others)}: only functions of a "
             "mean have a formula; use method='bootstrap'"
         )
-    found: dict[Measure, Estimate] = {}
-    rows = []
-    for key, measure in estimated.items():
-        sample, own, tasks = measure.sample(analysis), keys, measure.definition.of_tasks
-        base = dataclasses.replace(measure, view="base")
-        if base not in found:
-            if keys is not None and tasks is not None:
-                own = keys[used(analysis.rows, measure.side, tasks.min_candidates)]
-            elif keys is not None:
-                own = clusters_of_queries(analysis, measure, cluster)
-            options = confidence_level, method, own, n_resamples, seed
-            found[base] = estimate(measure.definition, sample, measure.rank_type, *options)
-        in_view = found[base].in_view(measure, sample)
-        rows.append(Interval(key, measure.value_or_nan(analysis), **in_view._asdict()))
-    warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
-    sample, number, effective = analysis.sample(), None, None
-    if keys is not None:
-        clusters = units_of(
-            sample.weight, sample.weight, sample.count, keys[used(analysis.rows, "both")]
-        )
-        number, effective = clusters.size, clusters.effective
-    num_tasks, unit = sample.num_tasks, "tasks"
-    if estimated and all(measure.definition.of_tasks is None for measure in estimated.values()):
-        num_tasks, unit = (
-            max(measure.sample(analysis).num_tasks for measure in estimated.values()),
-            "queries",
-        )
-    return Intervals(tuple(rows), confidence_level, method, num_tasks, number, effective, unit)
 
 
-def clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster | None) -> IntArray:
-    """Clusters of the queries of an analysis, their groups; ValueError for others."""
-    if not isinstance(cluster, str) or cluster != "group":
-        raise ValueError(
-            f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks"
-        )
-    queries: Any = measure.sample(analysis)
-    return queries.group  # type: ignore[no-any-return]
+def _size(source: ClusteredSource, measures: Mapping[str, Measure]) -> SampleSize:
+    """Number of tasks, or of queries if no metric is of tasks."""
+    if not measures or any(one.definition.of_tasks is not None for one in measures.values()):
+        return source.size()
+    sizes = [source.size(measure) for measure in measures.values()]
+    return max(sizes, key=lambda size: size.number)

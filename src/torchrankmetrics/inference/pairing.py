@@ -3,37 +3,36 @@
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, cast, runtime_checkable
+from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchrankmetrics.definitions.protocol import Average, Side, ValueDefinition, ValueSample
-from torchrankmetrics.definitions.sample import IntArray, Sample
-from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, clusters_of
-from torchrankmetrics.metrics.measure import Analysis, Measure, query_sample_of, sample_of
+from torchrankmetrics.definitions.protocol import ValueDefinition
+from torchrankmetrics.definitions.sample import FloatArray
+from torchrankmetrics.inference.clusters import Cluster, Clusters, canonical_clusters, clusters_of
+from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.registry import as_measure
-from torchrankmetrics.ranking.arrays import as_tensor
+from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import (
     ABSENT,
     SIDES_BY_CODE,
-    WIDTH,
     Columns,
     Rows,
     canonical_rows,
     gains,
-    used,
+    is_empty_query,
     weights,
 )
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import is_int, one_number, shorten
 
-if TYPE_CHECKING:
-    from torchrankmetrics.queries.definitions import QueryDefinition
-
 _SHOWN = 3
+_ROUNDING = (
+    1e-6  # values of one query this close, relative to the larger, are equal: float32 has 6e-8
+)
 
 
 @runtime_checkable
@@ -126,14 +125,18 @@ def as_table(evaluation: Evaluation) -> RankTable:
 
 def paired_rows(
     runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
-) -> tuple[list[Rows], IntArray | None]:
-    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and the cluster of each task."""
+) -> tuple[list[Rows], Clusters | None]:
+    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and their clusters.
+
+    Behind the tasks are the queries without a relevant item.
+    """
     given = []
     for run, name in zip(runs, names, strict=True):
         table = as_table(run.local_table() if isinstance(run, Collected) else run)
         check_complete(table, name)
         given.append(table.rows.cpu().numpy())
-    without_id = [Columns(rows).sample_id == ABSENT for rows in given]
+    ranked = [rows[~is_empty_query(rows)] for rows in given]
+    without_id = [Columns(rows).sample_id == ABSENT for rows in ranked]
     by_id = not all(absent.all() for absent in without_id)
     if lacking := [
         name for name, absent in zip(names, without_id, strict=True) if by_id and absent.any()
@@ -144,8 +147,8 @@ def paired_rows(
         )
     # an analysis warns of NaN scores and of repeats that differ, and raises errors that an
     # accelerator has flagged
-    canonical = [Analysis([torch.from_numpy(rows)]).table_rows for rows in given]
-    ordered = canonical if by_id else given
+    analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
+    ordered = [one.table_rows for one in analyses] if by_id else ranked
     for run, rows, name in zip(runs, ordered, names, strict=True):
         if by_id:
             _check_same_ids(ordered[0], rows, names[0], name)
@@ -163,9 +166,24 @@ def paired_rows(
                 "column sample_id), or ranks of the same tasks in the same order"
             )
         check_same_tasks(ordered[0], rows, names[0], name)
-    if by_id and not isinstance(runs[0], Collected) and not isinstance(cluster, str | None):
-        cluster = canonical_clusters(cluster, given[0], names[0])
-    return ordered, clusters_of(cluster, ordered[0], names[0])
+    if not isinstance(cluster, str | None):
+        if not by_id:
+            cluster = _of_tasks(cluster, given[0])
+        elif not isinstance(runs[0], Collected):
+            cluster = canonical_clusters(cluster, given[0], names[0])
+    # queries without a relevant item come last
+    ordered = [
+        np.concatenate([rows, one.empty]) if len(one.empty) else rows
+        for rows, one in zip(ordered, analyses, strict=True)
+    ]
+    return ordered, clusters_of(cluster, ordered, names[0])
+
+
+def _of_tasks(cluster: Integers, rows: Rows) -> Rows:
+    """Leave out the clusters of queries without a relevant item, if there is one for each row."""
+    is_empty = is_empty_query(rows)
+    keys = as_ids(cluster, "cluster").cpu().numpy()
+    return keys[~is_empty] if len(keys) == len(rows) else keys
 
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:
@@ -230,68 +248,6 @@ def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
             )
 
 
-class PairedSource(NamedTuple):
-    """Samples of several runs from rows in one order of tasks or values, with the index of a row of each entry."""
-
-    rows: Sequence[Rows]
-
-    def sample(
-        self, side: Side, average: Average, min_candidates: int
-    ) -> tuple[Sequence[Any], IntArray]:
-        """Ranking tasks, or values, of every run."""
-        if self.rows[0].shape[1] != WIDTH:
-            values = [np.ascontiguousarray(rows[:, 0]).view(np.float64) for rows in self.rows]
-            return [ValueSample(one) for one in values], np.arange(len(self.rows[0]))
-        index = np.flatnonzero(used(self.rows[0], side, min_candidates))
-        parts = (
-            self.rows
-            if len(index) == len(self.rows[0])
-            else [part.T[:, index].T for part in self.rows]
-        )
-        return [sample_of(part, average) for part in parts], index
-
-    def query_sample(
-        self, definition: "QueryDefinition", side: Side, average: Average
-    ) -> tuple[Sequence[Sample], IntArray]:
-        """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
-        from torchrankmetrics.table.queries import queries_of, used_queries
-
-        weighed = np.flatnonzero(weights(self.rows[0]) > 0)
-        parts = [run[weighed] for run in self.rows]
-        names = np.stack([Columns(part).query for part in parts], 1)
-        is_same = not ((names == ABSENT).mean(1) % 1).any()
-        # queries without names also differ by group and weight
-        about = Columns(parts[0])
-        facts = [
-            about.side,
-            *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits)),
-        ]
-        label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(
-            -1
-        )
-        found = []
-        for part in parts:
-            own, named = Columns(part), Columns(part).query >= 0
-            keys = np.stack([own.side, own.query, label], 1)[named]
-            # the label separates different names; equal queries without a name may have several
-            # labels
-            is_same &= len(np.unique(keys, axis=0)) == len(np.unique(keys[:, :2], axis=0))
-            found.append(definition.read(queries_of(part, label)))
-        first = found[0]
-        is_same &= all(np.array_equal(one.count, first.count) for one in found)
-        if not (
-            is_same and all(np.array_equal(one.num_answers, first.num_answers) for one in found)
-        ):
-            raise ValueError(
-                "the models differ in which tasks are relevant items of one query: rank the same "
-                "queries with both, in the same form, or name them with query="
-            )
-        chosen = used_queries(definition, first, side)
-        return [query_sample_of(queries.take(chosen), average) for queries in found], weighed[
-            first.row[chosen]
-        ]
-
-
 def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
     """Rows (Q, 1) of models in one order of queries: bits of float64 values."""
     given = zip(models, names, strict=True)
@@ -310,10 +266,22 @@ def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
             lacking = _lacking(reference, first.keys(), name, model.keys(), shorten)
             raise ValueError(f"{reference} and {name} have different queries: {lacking}")
     order = sorted(first, key=str)
-    return [
-        np.array([model[query] for query in order], dtype=np.float64).view(np.int64)[:, None]
-        for model in models
-    ]
+    values = np.array([[model[query] for model in models] for query in order], dtype=np.float64)
+    return list(np.split(without_rounding(values).view(np.int64), len(models), axis=1))
+
+
+def without_rounding(values: FloatArray) -> FloatArray:
+    """Make values (Q, models) of a query equal that differ by rounding, as float32 and float64 do."""
+    order = np.argsort(values, axis=1, kind="stable")
+    ascending = np.take_along_axis(values, order, 1)
+    size = np.abs(ascending)
+    close = np.diff(ascending, axis=1) <= _ROUNDING * np.maximum(size[:, 1:], size[:, :-1])
+    for model in range(1, values.shape[1]):
+        same = close[:, model - 1]
+        ascending[same, model] = ascending[same, model - 1]
+    equal = np.empty_like(values)
+    np.put_along_axis(equal, order, ascending, 1)
+    return equal
 
 
 def value_measure(name: str | None, rows: Sequence[Rows]) -> Measure:

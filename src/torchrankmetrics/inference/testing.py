@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,19 +10,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from torchrankmetrics.definitions.sample import FloatArray
+from torchrankmetrics.definitions.sample import FloatArray, RankSample
+from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import (
     Transform,
     apply_transform,
     known,
     transform_slopes,
 )
-from torchrankmetrics.inference.intervals import Cluster
+from torchrankmetrics.inference.clusters import Cluster, Clusters
 from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
 from torchrankmetrics.inference.standard_errors import Units, bisected, student_interval, units_of
 from torchrankmetrics.metrics.measure import sample_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
-from torchrankmetrics.table.columns import used
+from torchrankmetrics.table.columns import Rows, used
 from torchrankmetrics.validation import shorten
 
 
@@ -111,6 +113,13 @@ class SeedSplit:
     tasks: float  # between ranking tasks
     interaction: float  # of single runs on single tasks; more seeds or more tasks decrease it
     num_seeds: tuple[int, ...]  # number of runs of each model
+
+    def scaled(self, slope: float) -> "SeedSplit":
+        """The variances of a value times ``slope``."""
+        square = slope**2
+        return SeedSplit(
+            self.seeds * square, self.tasks * square, self.interaction * square, self.num_seeds
+        )
 
     @property
     def total(self) -> float:
@@ -249,29 +258,49 @@ def clustered_p_value(
         )
     check_evaluation(evaluation, "evaluation")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
-    paired = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]
-    rows = paired[0][0][0]
-    measured = used(rows, measure.side, definition.min_candidates)
+    for kind in kinds:
+        if kind is None or (isinstance(kind, str) and kind not in ("group", "sample_id")):
+            raise ValueError(
+                f"cluster must be 'group', 'sample_id' or integers, got {shorten(kind)}"
+            )
+    rows, clusters = _clusters_of_kinds(evaluation, kinds)
+    measured = np.flatnonzero(used(rows, measure.side, definition.min_candidates))
     sample = sample_of(rows[measured], measure.average)
-    keys = [key[measured] for _, key in paired if key is not None]
-    if len(keys) == 2:
-        keys.append(np.unique(np.stack(keys, 1), axis=0, return_inverse=True)[1].reshape(-1))
-
-    number, index = np.unique(sample.known_candidates, return_inverse=True)
-    centred = (
-        definition.unit_values(sample, "pessimistic")
-        - known(definition.f).null_moments(number)[0][index]
-    )
-    units = [units_of(centred, sample.weight, sample.count, key) for key in keys]
+    null, direction = _null_mean(definition, sample)
+    centered = definition.unit_values(sample, "pessimistic") - null
+    units = [
+        units_of(centered, sample.weight, sample.count, one.take(measured)) for one in clusters
+    ]
     variance, *others = (float(one.covariance[0, 0]) for one in units)
     if others:  # inclusion-exclusion: pairs of tasks that share both clusters are in both variances
         variance = max(variance, variance + others[0] - others[1])
     if variance <= 0:
         return 1.0
-    ends = apply_transform(
-        definition.f, np.array([1.0, float(number.max())]), num_candidates=np.full(2, number.max())
-    )
-    direction = 1.0 if ends[0] >= ends[1] else -1.0
     freedom = min(one.freedom for one in units[: len(kinds)])
     statistic = direction * float(units[0].mean[0]) / math.sqrt(variance)
     return max(float(stats.t.sf(statistic, freedom)), math.ulp(0.0))
+
+
+def _clusters_of_kinds(
+    evaluation: Evaluation, kinds: Sequence[Cluster]
+) -> tuple[Rows, list[Clusters]]:
+    """Rows of an evaluation with their clusters of each kind; of two kinds the intersections are the third."""
+    found = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]
+    rows = found[0][0][0]
+    clusters = [one for _, one in found if one is not None]
+    if len(clusters) == 2:
+        keys = np.stack([one.key for one in clusters], 1)
+        both = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+        clusters.append(clusters[0]._replace(key=both))
+    return rows, clusters
+
+
+def _null_mean(definition: RankDefinition, sample: RankSample) -> tuple[FloatArray, float]:
+    """Mean of f under random ranking for each entry (m,), and 1.0 if f is largest at rank 1, else -1.0."""
+    number, index = np.unique(sample.known_candidates, return_inverse=True)
+    most = number.max()
+    first, last = apply_transform(
+        definition.f, np.array([1.0, float(most)]), num_candidates=np.full(2, most)
+    )
+    means = known(definition.f).null_moments(number)[0]
+    return means[index], 1.0 if first >= last else -1.0

@@ -27,7 +27,8 @@ class EarlyStopping(lightning.EarlyStopping):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Find the logged key of the metric and its direction."""
-        found, keys = {}, []
+        found = {}
+        keys = []
         for module in pl_module.modules():
             if isinstance(module, RankCollection):
                 keys += list(map(str, module.keys()))

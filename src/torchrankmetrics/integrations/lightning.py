@@ -57,7 +57,8 @@ class UnpaddedBatchSampler(BatchSampler):
                 dataset = counted.dataset  # type: ignore[assignment]
         super().__init__(SequentialSampler(dataset), batch_size, drop_last=False)
         self.dataset = dataset
-        self._num_replicas, self._rank = num_replicas, rank
+        self._num_replicas = num_replicas
+        self._rank = rank
         if num_replicas is not None and rank is not None:
             self._place()
 
@@ -66,13 +67,16 @@ class UnpaddedBatchSampler(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         rank, replicas, batches = self._place()
-        size, chunks = len(self.dataset), batches * replicas
+        size = len(self.dataset)
+        chunks = batches * replicas
         for chunk in range(rank, chunks, replicas):
             yield list(range(chunk * size // chunks, (chunk + 1) * size // chunks))
 
     def _place(self) -> tuple[int, int, int]:
         """Return the number of this process, of all processes, and of the batches of each, now."""
-        size, replicas, rank = len(self.dataset), self._num_replicas, self._rank
+        size = len(self.dataset)
+        replicas = self._num_replicas
+        rank = self._rank
         if distributed.is_available() and distributed.is_initialized():
             replicas = distributed.get_world_size() if replicas is None else replicas
             rank = distributed.get_rank() if rank is None else rank

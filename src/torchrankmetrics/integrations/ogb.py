@@ -89,7 +89,8 @@ class Evaluator:
                 "comparable to OGB's, which has one list for all positives; pass y_pred_neg (M,)"
             )
         result = Result()
-        result.ranks, result.eval_metric = ranks, self.eval_metric
+        result.ranks = ranks
+        result.eval_metric = self.eval_metric
         if self.eval_metric == "mrr":
             result |= {
                 f"hits@{k}_list": (ranks.realistic <= k).to(torch.float32) for k in (1, 3, 10)

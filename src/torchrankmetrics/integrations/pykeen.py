@@ -28,7 +28,8 @@ from torchrankmetrics.metrics.registry import Metrics, parse_name
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.ranks import Ranks, rank_scores
+from torchrankmetrics.ranking.ranks import Ranks, rank_dense
+from torchrankmetrics.ranking.tasks import read_exclude
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, shorten
@@ -213,7 +214,9 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
             "expectation": expectation,
         }
         self.collection = RankCollection(requested, sides=("both", "head", "tail"), **options)
-        self.average, self.backend, self.clear_on_finalize = average, backend, clear_on_finalize
+        self.average = average
+        self.backend = backend
+        self.clear_on_finalize = clear_on_finalize
         if known is not None and not isinstance(known, KnownTriples):
             known = known_triples(*known) if isinstance(known, Sequence) else known_triples(known)
         self._known = known
@@ -225,10 +228,8 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
         """Evaluate as ``pykeen.evaluation.Evaluator.evaluate`` does, with its arguments."""
         given = inspect.signature(super().evaluate).bind(*args, **kwargs).arguments
         if (restricted := given.get("restrict_entities_to")) is not None:
-            entities, self._num_entities = (
-                [int(entity) for entity in restricted],
-                given["model"].num_entities,
-            )
+            entities = [int(entity) for entity in restricted]
+            self._num_entities = given["model"].num_entities
             largest = max(*entities, int(given["mapped_triples"].max()), self._num_entities - 1)
             self._columns_of = torch.full((largest + 1,), -1)
             self._columns_of[entities] = torch.arange(len(entities))
@@ -309,7 +310,9 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
     def _rank(
         self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any
     ) -> Ranks:
-        return rank_scores(scores, own, exclude=exclude, backend=self.backend)
+        # PyKEEN's filter is a look-up of known positives, in a form of its own
+        known = read_exclude(exclude, scores.shape, scores.device)
+        return rank_dense(scores, own, known, backend=self.backend)
 
     def _columns(self, ids: Tensor) -> Tensor:
         return ids if self._columns_of is None else self._columns_of.to(ids.device)[ids]
@@ -400,7 +403,8 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
                         f"{name} must be ({number}, M), one row per triple; got {tuple(ids.shape)}"
                     )
         theirs = pykeen.SampledRankBasedEvaluator(evaluation_factory, **options)
-        self.negative_samples, self._index = theirs.negative_samples, theirs.triple_to_index
+        self.negative_samples = theirs.negative_samples
+        self._index = theirs.triple_to_index
 
     def _rank(
         self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any
@@ -512,13 +516,15 @@ def rank_table(evaluator: pykeen.Evaluator[Any], triples: Integers | None = None
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()
     elif isinstance(evaluator, pykeen.RankBasedEvaluator):
-        tables, sampled = [], isinstance(evaluator, pykeen.SampledRankBasedEvaluator)
+        tables = []
+        sampled = isinstance(evaluator, pykeen.SampledRankBasedEvaluator)
         for side in sorted(evaluator.num_candidates, key=SIDE_CODES.__getitem__):
             low, high = (
                 np.concatenate(evaluator.ranks[side, kind])
                 for kind in ("optimistic", "pessimistic")
             )
-            sizes, ids = np.concatenate(evaluator.num_candidates[side]), np.arange(len(low))
+            sizes = np.concatenate(evaluator.num_candidates[side])
+            ids = np.arange(len(low))
             columns: Any = {
                 "optimistic": low,
                 "pessimistic": high,
@@ -540,7 +546,8 @@ def rank_table(evaluator: pykeen.Evaluator[Any], triples: Integers | None = None
         )
     if triples is None:
         return table
-    relation, number = as_triples(triples, "triples")[:, 1], int(table.sample_id.max()) + 1
+    relation = as_triples(triples, "triples")[:, 1]
+    number = int(table.sample_id.max()) + 1
     if len(relation) != number:
         raise ValueError(f"triples must be the {number} that were evaluated, got {len(relation)}")
     return table.with_group(relation.to(table.rows.device)[table.sample_id])

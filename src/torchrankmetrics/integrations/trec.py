@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.decorators import suggest_keywords
-from torchrankmetrics.definitions.protocol import View
+from torchrankmetrics.definitions.protocol import EmptyQueries, View
 from torchrankmetrics.definitions.sample import FloatArray, IntArray, RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
 from torchrankmetrics.parsing import parse_json, parse_number
+from torchrankmetrics.ranking.flags import UNKNOWN
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import Columns
+from torchrankmetrics.table.columns import Columns, empty_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, is_int, shorten
 
@@ -68,6 +69,15 @@ def rank_run(
     return _answers(qrels, run, num_candidates)[0]
 
 
+def _warn_of_empty_queries(table: RankTable, empty_queries: EmptyQueries) -> None:
+    number = len(table) - table.num_tasks
+    if number and empty_queries == "zero":
+        warn(
+            f"{number} queries have no relevant document in qrels and count as 0, as in trec_eval; "
+            "empty_queries='skip' leaves them out"
+        )
+
+
 @suggest_keywords
 def evaluate_run(
     qrels: Source,
@@ -78,6 +88,7 @@ def evaluate_run(
     relevance_threshold: float = 1.0,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
+    empty_queries: EmptyQueries = "zero",
 ) -> dict[str, float]:
     """Compute metrics of a run.
 
@@ -95,9 +106,11 @@ def evaluate_run(
             metrics: -l.
         views (str or several, default "base"): as for ``RankCollection``.
         rank_types (str or several, default "realistic"): as for ``RankCollection``.
+        empty_queries (str, default "zero"): queries of qrels without a relevant document count as
+            0, as in trec_eval; or "skip" or "error", as for ``RankCollection``.
 
     Returns:
-        Values by canonical key, means over the queries of qrels that have a relevant document.
+        Values by canonical key, means over the queries of qrels.
 
     Raises:
         OSError, TypeError, ValueError: as ``rank_run``; if a metric depends on the order of
@@ -108,10 +121,11 @@ def evaluate_run(
     >>> evaluate_run(qrels, run, ["recall@3", "adjusted_rr", "pessimistic_ap"], num_candidates=10)
     {'recall_at_3': 0.75, 'adjusted_rr': 0.6088994347320754, 'pessimistic_ap': 0.55}
     """
-    measures = Selection(views, rank_types, relevance_threshold=relevance_threshold).measures(
-        metrics
-    )
+    measures = Selection(
+        views, rank_types, relevance_threshold=relevance_threshold, empty_queries=empty_queries
+    ).measures(metrics)
     table, depth, missed = _answers(qrels, run, num_candidates)
+    _warn_of_empty_queries(table, empty_queries)
     analysis, lost = Analysis([table.rows]), missed > 0
     values = {key: measure.value(analysis) for key, measure in measures.items()}
     if num_candidates is None or not lost.any():
@@ -171,13 +185,11 @@ def _answers(
         raise ValueError(
             f"qrels and run have no query in common: {one} is in qrels, {other} in run"
         )
-    irrelevant = [query for query, found in relevant.items() if not found]
-    if len(irrelevant) < len(relevant):
-        _warn("have no relevant document in qrels and are not counted", irrelevant)
-    else:
+    empty = [number for number, found in enumerate(relevant.values()) if not found]
+    if len(empty) == len(relevant):
         warn(
-            f"qrels have no relevant document in any of {len(relevant)} queries, so that values "
-            "are NaN: labels of 1 or more are relevant"
+            f"qrels have no relevant document in any of {len(relevant)} queries: labels of 1 or "
+            "more are relevant"
         )
     numbers = np.array(
         [number for number, found in enumerate(relevant.values()) if found], dtype=np.int64
@@ -216,7 +228,21 @@ def _answers(
     table = RankTable.from_ranks(
         ranks, query=numbers[index], sample_id=np.arange(len(index)), gain=gain
     )
-    return table, torch.from_numpy(depth[index]), torch.from_numpy(missed)
+    none = np.zeros(len(empty), dtype=np.int64)
+    table = RankTable.concatenate([table, _without_items(empty, num_candidates)])
+    depth = np.concatenate([depth[index], none])
+    return table, torch.from_numpy(depth), torch.from_numpy(np.concatenate([missed, none]))
+
+
+def _without_items(queries: list[int], num_candidates: NumCandidates | None) -> RankTable:
+    """A row without rank for each number of a query without a relevant document."""
+    N = num_candidates if is_int(num_candidates) else UNKNOWN
+    if not queries:
+        return RankTable(empty_rows())
+    zero = [0] * len(queries)
+    return RankTable.from_numpy(
+        {"optimistic": zero, "num_candidates": N, "query": queries, "empty": True}
+    )
 
 
 def _places(

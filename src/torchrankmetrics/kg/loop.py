@@ -31,7 +31,7 @@ from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices
 from torchrankmetrics.ranking.counting.torch_backend import at
 from torchrankmetrics.ranking.ranks import Ranks, rank_dense
 from torchrankmetrics.ranking.shards import Shard
-from torchrankmetrics.ranking.tiles import rank_by_tiles
+from torchrankmetrics.ranking.tile_ranks import rank_by_tiles
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import QUERY_AND_ANSWER, TaskSide, check_int
 

@@ -12,7 +12,7 @@ from torchrankmetrics.ranking.embeddings import (
     read_candidates,
 )
 from torchrankmetrics.ranking.similarities import SIMILARITIES
-from torchrankmetrics.ranking.tiles import all_scores
+from torchrankmetrics.ranking.tile_ranks import all_scores
 from torchrankmetrics.validation import check_int
 
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
@@ -111,7 +111,7 @@ class EmbeddingScorer:
         """Compute the scores (B, N) of all candidates, float64."""
         queries = self.embed(ids, some=False)
         scores = all_scores(queries, self.candidates, self.similarity)
-        return SIMILARITIES[self.similarity].shown(scores).to(queries.device)
+        return SIMILARITIES[self.similarity].as_documented(scores).to(queries.device)
 
     def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
         """Embed queries (B, d), columns of ids (B,); ``some`` as in ``check_embeddings``."""

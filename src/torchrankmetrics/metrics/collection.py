@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from torchrankmetrics.decorators import eager
-from torchrankmetrics.definitions.protocol import Average, Side, View
+from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.buffer import RowBuffer
@@ -29,7 +29,8 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
-    from torchrankmetrics.inference.intervals import Cluster, Intervals
+    from torchrankmetrics.inference.clusters import Cluster
+    from torchrankmetrics.inference.intervals import Intervals
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
     from torchrankmetrics.metrics.summary import Summary
@@ -55,6 +56,7 @@ class RankCollection(RowOwner, MetricCollection):
         average (str, default "micro"): "micro" or "macro", for names without their own.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): as in ``RankMetric``.
+        empty_queries (str, default "skip"): "skip", "zero" or "error", as in ``RankMetric``.
         storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
         prefix (str, default None): before every key, for example "val/".
         postfix (str, default None): after every key.
@@ -92,6 +94,7 @@ class RankCollection(RowOwner, MetricCollection):
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         relevance_threshold: float = 1.0,
+        empty_queries: EmptyQueries = "skip",
         storage: Storage = "ranks",
         prefix: str | None = None,
         postfix: str | None = None,
@@ -99,7 +102,7 @@ class RankCollection(RowOwner, MetricCollection):
         **kwargs: Any,
     ) -> None:
         self._selection = Selection(
-            views, rank_types, sides, expectation, average, relevance_threshold
+            views, rank_types, sides, expectation, average, relevance_threshold, empty_queries
         )
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
@@ -254,7 +257,8 @@ class RankCollection(RowOwner, MetricCollection):
         """
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
-        self._merge(other.local_table().rows, other._first.update_count)
+        rows = other._first.rows.as_one(other._first.device)
+        self._merge(rows, other._first.update_count)
 
     def _synced_analysis(self) -> Analysis:
         first = self._first
@@ -317,13 +321,22 @@ class RankCollection(RowOwner, MetricCollection):
         """Return all rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted."""
         from torchrankmetrics.table.rank_table import RankTable
 
-        return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
+        return RankTable(torch.from_numpy(self._synced_analysis().all_rows.copy(order="K")))
 
     def local_table(self) -> "RankTable":
-        """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged."""
+        """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged.
+
+        Flat scores (``indexes``) are ranked among the scores of this process alone.
+        """
+        from torchrankmetrics.table.columns import has_entries
+        from torchrankmetrics.table.entries import rank_entries
         from torchrankmetrics.table.rank_table import RankTable
 
-        return RankTable(self._first.rows.as_one(self._first.device))
+        rows = self._first.rows.as_one(self._first.device)
+        if has_entries(rows):
+            ranked, _ = rank_entries(rows.cpu().numpy())
+            rows = torch.from_numpy(ranked).to(rows.device)
+        return RankTable(rows)
 
     def summary(self) -> "Summary":
         """Return a printable table of base value, adjusted index and z-score of every metric by side."""
@@ -357,7 +370,7 @@ class RankCollection(RowOwner, MetricCollection):
         self,
         confidence_level: float = 0.95,
         method: "Method" = "normal",
-        cluster: "Cluster | None" = None,
+        cluster: "Cluster | None" = "auto",
         *,
         n_resamples: int = 2000,
         seed: int = 0,
@@ -369,9 +382,10 @@ class RankCollection(RowOwner, MetricCollection):
             method (str, default "normal"): "normal" (means of f, corrected for skewness) or
                 "bootstrap" (studentized for means of f, percentiles for others); hits have
                 Wilson's. The median has a bootstrap only.
-            cluster (str or integers, default None): rows that are drawn together: "group",
-                "sample_id" (both sides of a triple), or int64 keys aligned with the rows of
-                ``table()``; None: every task is independent.
+            cluster (str or integers, default "auto"): tasks that are dependent. "auto": of one
+                sample id if one has two sides (both sides of a triple), else of one query if one
+                has several tasks, else none. Or "group", "sample_id", "query", or int64 keys
+                aligned with the rows of ``table()``. None: all tasks are independent.
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): random seed of the bootstrap.
 

@@ -14,6 +14,7 @@ from torchrankmetrics.definitions.protocol import (
     VIEWS,
     Average,
     Definition,
+    EmptyQueries,
     MetricDefinition,
     Side,
     View,
@@ -246,9 +247,13 @@ def as_measure(
     metric: MetricLike | MetricName,
     expectation: ExpectationProvider | None = None,
     relevance_threshold: float = 1.0,
+    empty_queries: EmptyQueries | None = None,
     **qualifiers: Any,
 ) -> Measure:
     """Return the measure of a metric, completed by view, rank type, side and average; None: not given."""
+    if empty_queries is not None:
+        measure = as_measure(metric, expectation, relevance_threshold, **qualifiers)
+        return replace(measure, empty_queries=empty_queries)
     name = _parsed(metric, relevance_threshold)
     qualifiers = {one: value for one, value in qualifiers.items() if value is not None}
     for one, value in qualifiers.items():
@@ -403,9 +408,14 @@ class Selection:
     expectation: ExpectationProvider | None = None
     average: Average = "micro"
     relevance_threshold: float = 1.0
+    empty_queries: EmptyQueries = "skip"
 
     def __post_init__(self) -> None:
-        self._options: dict[str, Any] = {"average": self.average, "expectation": self.expectation}
+        self._options: dict[str, Any] = {
+            "average": self.average,
+            "expectation": self.expectation,
+            "empty_queries": self.empty_queries,
+        }
         for name, choices in (("views", VIEWS), ("rank_types", RANK_TYPES), ("sides", SIDES)):
             given = getattr(self, name)
             # a set in the same order on every process

@@ -22,7 +22,8 @@ def log_miss(b: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray
     for i in range(1, _SHIFT + 1) if near.any() else ():
         result[near] -= np.log1p(crossed[near] / ((b[near] + i) * (left[near] + i)))
     shift = np.where(near, _SHIFT, 0)
-    b, left = b + shift, left + shift
+    b = b + shift
+    left = left + shift
     result += (
         (left + 0.5) * np.log1p(crossed / (b * left)) + t * _log_rest(x, b) + x * _log_rest(t, b)
     )

@@ -3,10 +3,8 @@
 from torchrankmetrics.plots.canvas import to_svg
 from torchrankmetrics.plots.datasets import (
     by_dataset,
-    critical_difference,
     differences,
     groups,
-    intervals_by_dataset,
 )
 from torchrankmetrics.plots.evaluations import (
     calibration,
@@ -15,16 +13,16 @@ from torchrankmetrics.plots.evaluations import (
     rank_ecdf,
     ties,
 )
+from torchrankmetrics.plots.planning import detectable_differences
 
 __all__ = [
     "by_dataset",
     "calibration",
-    "critical_difference",
+    "detectable_differences",
     "differences",
     "forest",
     "group_differences",
     "groups",
-    "intervals_by_dataset",
     "rank_ecdf",
     "ties",
     "to_svg",

@@ -101,21 +101,26 @@ def pyplot() -> Any:
 
 
 def samples_of(models: Models, dataset: str = "") -> dict[str, RankSample]:
-    """Read one evaluation, or a dict of name -> evaluation, as samples; a single one has the name "".
+    """Read one evaluation, or a dict of name -> evaluation, as samples; as ``analyses_of``."""
+    return {name: one.sample() for name, one in analyses_of(models, dataset).items()}
+
+
+def analyses_of(models: Models, dataset: str = "") -> dict[str, Analysis]:
+    """Read one evaluation, or a dict of name -> evaluation; a single one has the name "".
 
     ValueError if an evaluation has no tasks; errors name the dataset, if it is given.
     """
     named = models if isinstance(models, Mapping) else {"": models}
     check_series(named)
-    samples = {}
+    analyses = {}
     for name, model in named.items():
         label = ", ".join(filter(None, (dataset, str(name))))
         about = f"the evaluation of {label!r}" if label else "the evaluation"
         check_evaluation(model, about, ", or a dict of name -> evaluation")
-        sample = samples[str(name)] = Analysis([as_table(model).rows]).sample()
-        if sample.num_tasks == 0:
+        analysis = analyses[str(name)] = Analysis([as_table(model).rows])
+        if analysis.sample().num_tasks == 0:
             raise ValueError(f"{about} has no ranking tasks to draw")
-    return samples
+    return analyses
 
 
 def check_series(series: Sized, most: int | None = len(MARKS)) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # help() shows the names of types
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchrankmetrics.definitions.protocol import View
-from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.intervals import check_confidence_level
+from torchrankmetrics.inference.sources import ClusteredSource
 from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure, affine_view
@@ -23,51 +25,8 @@ from torchrankmetrics.validation import check_choice, check_int, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure, Models
-    from torchrankmetrics.study.across import Ranking
 
 Ends = tuple[float, float, float]
-
-
-def intervals_by_dataset(
-    cells: Mapping[str, Mapping[str, Ends]],
-    metric: str,
-    *,
-    chance: Mapping[str, float] | None = None,
-    ax: Axes | None = None,
-) -> tuple[Figure, Axes]:
-    """Draw a row per dataset with a point and an interval per model; no line joins datasets, which have no order.
-
-    Args:
-        cells (mapping): dict of dataset -> dict of model -> (value, low, high), NaN ends without an
-            interval; at most 6 models.
-        metric (str): label of the axis.
-        chance (mapping, default None): value by chance of each dataset, marked by a bar.
-        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-
-    Returns:
-        The figure and its axes.
-
-    >>> fig, ax = intervals_by_dataset({"nations": {"model": (0.5, 0.4, 0.6)}}, "MRR")
-    """
-    models = list(dict.fromkeys(model for row in cells.values() for model in row))
-    draw.check_series(models)
-    step = 0.7 / len(models)
-    fig, ax = draw.canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
-    for i, (model, (color, _, marker)) in enumerate(zip(models, draw.marks_on(ax), strict=False)):
-        there = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
-        row, value, low, high = np.array(there, dtype=np.float64).T
-        y = row + (i - (len(models) - 1) / 2) * step
-        ax.hlines(y, low, high, color=color, linewidth=1.4)
-        ax.plot(value, y, marker, color=color, markersize=4.5, label=model)
-    if bars := [(chance[name], y) for y, name in enumerate(cells) if chance and name in chance]:
-        ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **draw.CHANCE)
-    draw.label_rows(ax, list(cells), metric, 0.5)
-    ax.tick_params(labelsize=draw.SMALL)
-    ax.tick_params(axis="y", length=0)
-    for row in range(1, len(cells)):
-        ax.axhline(row - 0.5, color="0.85", linewidth=0.6, zorder=0)
-    draw.legend(ax, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
-    return fig, ax
 
 
 def differences(
@@ -100,70 +59,6 @@ def differences(
     draw.label_rows(ax, names, label, fontsize=draw.SMALL + 0.5)
     ax.tick_params(labelsize=draw.SMALL)
     ax.locator_params(axis="x", nbins=5)
-    return fig, ax
-
-
-def critical_difference(
-    models: Sequence[str], ranks: Ranking, *, ax: Axes | None = None
-) -> tuple[Figure, Axes]:
-    """Draw mean ranks on a line, best on the left; a bar joins models that do not differ significantly.
-
-    Args:
-        models (sequence of str): names, in the order of ``ranks.mean``.
-        ranks (Ranking): the result of ``RankStudy.mean_ranks``.
-        ax (matplotlib Axes, default None): axes to draw on; None: new ones.
-
-    Returns:
-        The figure and its axes.
-
-    Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), figure 1.
-    """
-    k, mean = len(models), ranks.mean
-    half, bars = (k + 1) // 2, len(ranks.cliques)
-    fig, ax = draw.canvas(ax, width=4.6, height=0.9 + 0.16 * bars + 0.24 * half)
-    color = draw.ink(ax)
-    small: dict[str, Any] = {
-        "textcoords": "offset points",
-        "fontsize": draw.SMALL,
-        "annotation_clip": False,
-    }
-    below = 0.35 + 0.3 * bars
-    for place, i in enumerate(sorted(range(k), key=lambda i: mean[i])):
-        left = place < half
-        y = -below - 0.5 * (place if left else k - 1 - place)
-        end, text = (
-            (1, f"{models[i]}  {mean[i]:.2f}") if left else (k, f"{mean[i]:.2f}  {models[i]}")
-        )
-        ax.plot([mean[i], mean[i], end], [0, y, y], color=color, linewidth=1)
-        ax.annotate(
-            text,
-            (end, y),
-            (-4 if left else 4, 0),
-            va="center",
-            ha="right" if left else "left",
-            **small,
-        )
-    for level, clique in enumerate(ranks.cliques):
-        ends = min(mean[i] for i in clique) - 0.02, max(mean[i] for i in clique) + 0.02
-        y = -0.25 - 0.3 * level
-        ax.plot(ends, [y, y], color=draw.MARKS[1][0], linewidth=4, solid_capstyle="butt")
-    ax.plot(
-        [1, 1 + ranks.critical_difference],
-        [0.75] * 2,
-        color=color,
-        linewidth=1.4,
-        marker="|",
-        clip_on=False,
-    )
-    ax.annotate(f"critical difference {ranks.critical_difference:.2f}", (1, 0.75), (0, 4), **small)
-    ax.set(xlim=(1, k), ylim=(-below - 0.5 * half, 1.0), xticks=[], yticks=[])
-    ax.spines[["left", "right", "top", "bottom"]].set_visible(False)
-    ax.axhline(0, color=color, linewidth=1)
-    for x in range(1, k + 1):
-        ax.plot([x, x], [0, 0.12], color=color, linewidth=1, clip_on=False)
-        ax.annotate(
-            str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=draw.SMALL
-        )
     return fig, ax
 
 
@@ -210,23 +105,10 @@ def by_dataset(
         raise TypeError(
             f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}"
         )
-    table, moments = dict[str, dict[str, RankSample]](), []
-    for name, given in evaluations.items():
-        if isinstance(given, Mapping) and not given:
-            raise ValueError(
-                f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one"
-            )
-        samples = draw.samples_of(given, str(name))
-        counts = [sample.candidate_counts for sample in samples.values()]
-        if len({one.digest for one in counts}) > 1:
-            remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
-            raise ValueError(
-                f"the models of dataset {shorten(name)} were ranked among different candidates, "
-                f"{remedy}"
-            )
-        table[str(name)] = samples
-        moments.append(DEFAULT_EXPECTATION.moments(definition, counts[0]))
-    models = list(dict.fromkeys(model for samples in table.values() for model in samples))
+    data = {
+        str(name): _Dataset(str(name), given, definition) for name, given in evaluations.items()
+    }
+    models = list(dict.fromkeys(model for one in data.values() for model in one.analyses))
     draw.check_series(models)
     if ax is not None and (hasattr(ax, "get_xlim") or len(ax) != 3):
         raise ValueError(
@@ -234,41 +116,15 @@ def by_dataset(
         )
     axes: list[Axes] = list(draw.new_axes(8.7, 3.0, 3) if ax is None else ax)
     fig, _ = draw.canvas(axes[0])
-    x, step = np.arange(len(table)), 0.62 / len(models)
-    found = [
-        [_interval(definition, samples.get(m), confidence_level) for samples in table.values()]
-        for m in models
-    ]
-    for panel, view in zip(axes, _VIEWS, strict=True):
-        in_view = [affine_view(definition, view, m)[0] for m in moments]
-        z = np.array(
-            [[list(map(f, ends)) for f, ends in zip(in_view, rows, strict=True)] for rows in found]
-        )
-        for i, (model, (color, _, marker)) in enumerate(
-            zip(models, draw.marks_on(panel), strict=False)
-        ):
-            place = x + (i - (len(models) - 1) / 2) * step
-            values, *interval = z[i].T
-            panel.plot(
-                place, values, marker, label=model or definition.name, color=color, markersize=5.5
-            )
-            panel.vlines(place, *np.sort(interval, axis=0), color=color, linewidth=1.3)
-        turn: dict[str, Any] = {"rotation": 35, "ha": "right"} if len(table) > 3 else {}
-        panel.set_xticks(x, list(table), fontsize=draw.SMALL, **turn)
-        panel.set_xlim(-0.5, len(table) - 0.5)
-        panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
-    axes[0].plot(x, [m.mean for m in moments], "_", markersize=16, label="chance", **draw.CHANCE)
-    if definition.bounds("base")[0] == 0:
-        axes[0].set_ylim(bottom=0)
-    for panel in axes:
-        for border in x[1:] - 0.5:
-            panel.axvline(border, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)
-    z = z[..., 0][np.isfinite(z[..., 0])]
-    is_log = z.size and z.min() > 0 and z.max() > 30 * z.min()
-    if is_log:
-        axes[2].set_yscale("log")
-    for panel in axes[1:2] if is_log else axes[1:]:
-        panel.axhline(0, linestyle=(0, (1, 1)), **draw.CHANCE)
+    # (models, datasets, 3): value, low, high
+    ends = np.array(
+        [[one.interval(model, confidence_level) for one in data.values()] for model in models]
+    )
+    scores = [
+        _draw_view(panel, list(data.values()), models, ends, view)
+        for panel, view in zip(axes, _VIEWS, strict=True)
+    ][-1]
+    _draw_chance(axes, list(data.values()), definition, scores[np.isfinite(scores)])
     if ax is None:
         entries = axes[0].get_legend_handles_labels()
         fig.legend(
@@ -279,15 +135,83 @@ def by_dataset(
     return fig, axes
 
 
-def _interval(
-    definition: RankDefinition, sample: RankSample | None, confidence_level: float
-) -> list[float]:
-    """Value of a model on a dataset and the ends of its interval; NaN where there is none."""
-    ends = [math.nan] * 2
-    if sample is not None and sample.num_tasks > 1 and definition.is_function_of_mean():
-        found = estimate(definition, sample, "realistic", confidence_level, "normal", None, 100, 0)
-        ends = [found.low, found.high]
-    return [math.nan if sample is None else definition.value(sample), *ends]
+class _Dataset:
+    """Evaluations of the models of a dataset, on the same candidates; ``moments`` of random ranking."""
+
+    def __init__(self, name: str, given: Models, definition: RankDefinition) -> None:
+        if isinstance(given, Mapping) and not given:
+            raise ValueError(
+                f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one"
+            )
+        self.name, self.definition = name, definition
+        self.analyses = draw.analyses_of(given, name)
+        counts = [one.sample().candidate_counts for one in self.analyses.values()]
+        if len({one.digest for one in counts}) > 1:
+            remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
+            raise ValueError(
+                f"the models of dataset {shorten(name)} were ranked among different candidates, "
+                f"{remedy}"
+            )
+        self.moments = DEFAULT_EXPECTATION.moments(definition, counts[0])
+
+    def interval(self, model: str, confidence_level: float) -> list[float]:
+        """Value of a model and the ends of its interval; NaN where there is none."""
+        if model not in self.analyses:
+            return [math.nan] * 3
+        analysis, measure = self.analyses[model], Measure(self.definition)
+        value = measure.value(analysis)
+        if analysis.sample().num_tasks < 2 or not self.definition.is_function_of_mean():
+            return [value, math.nan, math.nan]
+        sample, clusters = ClusteredSource(analysis, "auto").sample(measure)
+        found = estimate(self.definition, sample, "realistic", confidence_level, "normal", clusters)
+        return [value, found.low, found.high]
+
+
+def _draw_view(
+    panel: Axes, data: list[_Dataset], models: list[str], ends: FloatArray, view: View
+) -> FloatArray:
+    """Draw a panel: values and intervals of all models in a view; return the values (models, datasets)."""
+    definition, x, step = data[0].definition, np.arange(len(data)), 0.62 / len(models)
+    in_view = [affine_view(definition, view, one.moments)[0] for one in data]
+    values = np.empty_like(ends)
+    for j, change in enumerate(in_view):
+        values[:, j] = np.vectorize(change, otypes=[float])(ends[:, j])
+    for i, (model, (color, _, marker)) in enumerate(
+        zip(models, draw.marks_on(panel), strict=False)
+    ):
+        place = x + (i - (len(models) - 1) / 2) * step
+        low, high = np.sort(values[i, :, 1:], axis=1).T
+        panel.plot(
+            place,
+            values[i, :, 0],
+            marker,
+            label=model or definition.name,
+            color=color,
+            markersize=5.5,
+        )
+        panel.vlines(place, low, high, color=color, linewidth=1.3)
+    turn: dict[str, Any] = {"rotation": 35, "ha": "right"} if len(data) > 3 else {}
+    panel.set_xticks(x, [one.name for one in data], fontsize=draw.SMALL, **turn)
+    panel.set_xlim(-0.5, len(data) - 0.5)
+    panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
+    return np.asarray(values[..., 0])
+
+
+def _draw_chance(
+    axes: list[Axes], data: list[_Dataset], definition: RankDefinition, scores: FloatArray
+) -> None:
+    """Mark the random baseline of each panel; z-scores far apart are on a logarithmic axis, without zero."""
+    means = [one.moments.mean for one in data]
+    axes[0].plot(range(len(data)), means, "_", markersize=16, label="chance", **draw.CHANCE)
+    if definition.bounds("base")[0] == 0:
+        axes[0].set_ylim(bottom=0)
+    for panel, border in itertools.product(axes, range(1, len(data))):
+        panel.axvline(border - 0.5, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)
+    is_log = scores.size and scores.min() > 0 and scores.max() > 30 * scores.min()
+    if is_log:
+        axes[2].set_yscale("log")
+    for panel in axes[1:2] if is_log else axes[1:]:
+        panel.axhline(0, linestyle=(0, (1, 1)), **draw.CHANCE)
 
 
 def groups(

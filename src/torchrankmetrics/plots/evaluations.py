@@ -277,6 +277,8 @@ def forest(
         draw.zero_line(ax)
         corrections = sorted({row.correction for row in differences if row.p_adjusted is not None})
         label += f", p by {' and '.join(corrections)}" * bool(corrections) + _direction(differences)
+        sizes = dict.fromkeys(str(row.size) for row in differences)
+        label += f"\n{', '.join(sizes)}"
     draw.label_rows(ax, labels, f"{'difference' if differences else 'value'}, {label}")
     return fig, ax
 
@@ -339,10 +341,10 @@ def group_differences(
         color="0.55",
         linewidth=2.2,
     )
-    for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
+    for y, (pair, one, adjusted) in enumerate(zip(pairs, found, p, strict=True)):
         face = draw.ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
         ax.plot(pair.a - pair.b, y, "o", color=draw.ink(ax), markerfacecolor=face, markersize=5)
-        draw.beside(ax, y, f"{pair.num_tasks} tasks")
+        draw.beside(ax, y, str(one.size))
     draw.zero_line(ax)
     ax.tick_params(axis="y", labelsize=draw.SMALL)
     measure = pairs[0].measure

@@ -11,7 +11,7 @@ from scipy.special import digamma, zeta
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK, RankDefinition
-from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, Power
+from torchrankmetrics.definitions.transforms import AtMost, KnownTransform, Power, with_limits
 from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.lists import Atoms
 from torchrankmetrics.queries.kind import (
@@ -57,6 +57,7 @@ class AveragePrecisionKind(_Reciprocal):
             share[long] = panel_means(
                 lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1
             )
+        share = with_limits(self.f, share, o, sample.num_candidates[sample.query])
         return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
 
     def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
@@ -137,6 +138,7 @@ class AreaUnderCurve(QueryKind):
     """The share of pairs of a relevant and another item in the right order, ties half: Mann and Whitney's statistic."""
 
     uses_candidates = True
+    counts_empty = False
 
     def as_task(self) -> RankDefinition:
         return MEAN_AUC
@@ -219,7 +221,7 @@ class FirstReciprocal(_Reciprocal):
             self.f, o[one], np.where(t == b, o, o + b - 1)[one], sample.num_candidates[one]
         )
         result[~one] = self._sums(o[~one], b[~one], t[~one])
-        return result
+        return with_limits(self.f, result, o, sample.num_candidates)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         mean, variance = np.empty(len(N)), np.zeros(len(N))

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.protocol import Average, MetricDefinition, Side
+from torchrankmetrics.definitions.protocol import (
+    Average,
+    EmptyQueries,
+    MetricDefinition,
+    Side,
+)
 from torchrankmetrics.definitions.sample import (
     FloatArray,
     Moments,
@@ -118,12 +123,23 @@ class QueryDefinition(MetricDefinition):
                 (McSherry and Najork 2008, doi:10.1007/978-3-540-78646-7_38); "optimistic" and
                 "pessimistic": with relevant items first or last.
         """
-        return self.kind.values(sample.placed(rank_type))
+        values = np.zeros(len(sample))
+        has_item = sample.num_answers > 0
+        if has_item.any():
+            found = sample if has_item.all() else sample.take(has_item)
+            values[has_item] = self.kind.values(found.placed(rank_type))
+        return values
+
+    @property
+    def counts_empty(self) -> bool:
+        """Whether 0 is a value of queries without a relevant item: if higher values are better."""
+        return bool(self.higher_is_better) and self.kind.counts_empty
 
     def used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
         """Whether the metric is defined for queries, and their weight is positive, (Q,) bool."""
         N = sample.known_candidates if self.uses_candidates else sample.num_candidates
-        return self.kind.has_value(N, sample.num_answers) & (sample.weight > 0)
+        used = self.kind.has_value(N, sample.num_answers) & (sample.weight > 0)
+        return used if self.counts_empty else used & (sample.num_answers > 0)
 
     def moments(
         self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike
@@ -140,8 +156,13 @@ class QueryDefinition(MetricDefinition):
         """Return the value of the ranking that starts with the relevant items; arguments as for ``moments``."""
         return self.kind.moments(QuerySample.of_counts(num_candidates, num_answers))[2]
 
-    def sample(self, rows: Any, side: Side, average: Average) -> Any:
-        return rows.query_sample(self, side, average)
+    def sample(
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+    ) -> Any:
+        return rows.query_sample(self, side, average, empty_queries)
+
+    def has_tasks(self, rows: Any, side: Side, average: Average) -> bool:
+        return bool(rows.has_relevant_items(self, side))
 
     def value(self, sample: QuerySample, rank_type: RankType = "realistic") -> float:
         return sample.value_of(self.name, lambda sample: self._value(sample, rank_type))
@@ -149,7 +170,8 @@ class QueryDefinition(MetricDefinition):
     def _value(self, sample: QuerySample, rank_type: RankType) -> float:
         """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any."""
         if not self.is_mean_of_f:
-            return MEDIAN_RANK.value(sample.first_ranks, rank_type)
+            # not ``value``: ``value_of`` has compared the ranks of items not retrieved
+            return MEDIAN_RANK._value(sample.first_ranks, rank_type)
         return _weighted(sample, self.used(sample), self.unit_values(sample, rank_type))
 
     def null_moments(
@@ -184,11 +206,19 @@ class QueryDefinition(MetricDefinition):
             columns = (sample.known_candidates[used], sample.num_answers[used])
             (N, m), count = distinct_rows(columns, sample.count[used])
             return replace(median_of_first_ranks(N, m, count), optimum=1.0)
-        mean, variance, optimum = self.kind.moments(sample)
+        mean, variance, optimum = self._moments_of_each(sample)
         weight, count = in_range(sample.weight[used]), sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
         squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
+
+    def _moments_of_each(self, sample: QuerySample) -> FloatArray:
+        """Null mean, variance and best value of every query, (3, Q); 0 without a relevant item."""
+        found = np.zeros((3, len(sample)))
+        has_item = sample.num_answers > 0
+        if has_item.any():
+            found[:, has_item] = self.kind.moments(sample.take(has_item))
+        return found
 
     def moments_of_counts(
         self, num_candidates: Any, num_answers: Any, weight: Any, expectation: Any
@@ -199,7 +229,9 @@ class QueryDefinition(MetricDefinition):
     def log_p_value(self, sample: QuerySample) -> tuple[float, float]:
         from torchrankmetrics.queries.significance import query_p_value
 
-        return query_p_value(self, sample)
+        # others have the value 0 under random ranking, too
+        sample = sample.take(sample.num_answers > 0)
+        return query_p_value(self, sample) if len(sample) else (0.0, 0.0)
 
     def unit_values(self, sample: QuerySample, rank_type: RankType) -> FloatArray:
         """Value of every query, (Q,) float64, NaN if undefined; realistic means expected here."""

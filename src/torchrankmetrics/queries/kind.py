@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray, changes
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform
+from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, with_limits
 from torchrankmetrics.null.tails.lists import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
@@ -31,6 +31,7 @@ class QueryKind:
 
     is_share: ClassVar[bool] = False  # of queries
     uses_candidates: ClassVar[bool] = False  # whether the value depends on the number of candidates
+    counts_empty: ClassVar[bool] = True  # whether 0 is a value of queries without a relevant item
     is_graded: bool = False  # whether it depends on the gains of the relevant items
     # of values; None: no bound, or an unknown one
     limits: tuple[float | None, float | None] = 0.0, 1.0
@@ -171,7 +172,7 @@ def place_means(f: KnownTransform, low: IntArray, high: IntArray, N: IntArray) -
     means, several = apply_transform(f, low.astype(np.float64), num_candidates=N), low < high
     if several.any():
         means[several] = f.block_means(low[several], high[several], N[several])
-    return means
+    return with_limits(f, means, low, N)
 
 
 def moments_by_candidates(f: KnownTransform, N: IntArray) -> tuple[FloatArray, FloatArray]:

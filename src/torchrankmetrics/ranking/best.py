@@ -10,7 +10,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import Excluded
 from torchrankmetrics.ranking.similarities import SIMILARITIES
 from torchrankmetrics.ranking.tasks import Tasks
-from torchrankmetrics.ranking.tiles import best_scores
+from torchrankmetrics.ranking.tile_ranks import best_scores
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.embeddings import Candidates
@@ -93,7 +93,7 @@ def best_of_embeddings(
     """
     out, _ = cells_of((len(queries), len(candidates)), target, excluded)
     scores = best_scores(queries, candidates, similarity, backend, out, k)
-    original = SIMILARITIES[similarity].shown
+    original = SIMILARITIES[similarity].as_documented
     return best_candidates(scores, target, excluded, k, original)
 
 

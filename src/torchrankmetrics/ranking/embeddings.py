@@ -1,4 +1,4 @@
-"""`rank_embeddings` and `Candidates`: ranks from embeddings, tile by tile without the score matrix."""
+"""`rank_embeddings` and `Candidates`: ranks of embeddings without the score matrix."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.shards import Shard
 from torchrankmetrics.ranking.similarities import SIMILARITIES
 from torchrankmetrics.ranking.tasks import Exclude, Target, read_tasks
-from torchrankmetrics.ranking.tiles import rank_by_tiles
+from torchrankmetrics.ranking.tile_ranks import rank_by_tiles
 from torchrankmetrics.validation import check_choice, check_int
 
 if TYPE_CHECKING:

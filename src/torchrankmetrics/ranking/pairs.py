@@ -1,4 +1,4 @@
-"""Float64 sums of single (query, candidate) pairs by one fixed routine, and the search for cells that need them.
+"""Float64 sums of single pairs by one fixed routine, and the search for the pairs that need them.
 
 This is plain torch for any device; ``pairs_numba`` has the same functions, compiled. The sum of a
 pair depends on its query and its candidate alone: d terms are added by halves, the second half onto
@@ -17,7 +17,7 @@ _NUMBERS_ACCELERATOR = 1 << 24
 def sums_of_pairs(
     queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor, terms: int
 ) -> Tensor:
-    """Sum the terms of queries[row] and candidates[column], float32 or float64 (n, d): float64 (n,)."""
+    """Sum the terms of queries[row] and candidates[column], each (n, d): float64 (n,)."""
     sums = torch.empty(len(row), dtype=torch.float64, device=row.device)
     numbers = _NUMBERS if row.is_cpu else _NUMBERS_ACCELERATOR
     step = max(1, numbers // max(1, queries.shape[1]))
@@ -52,7 +52,7 @@ def negative_distances(queries: Tensor, candidates: Tensor, out: Tensor) -> Tens
 
 
 def count_open(scores: Tensor, place: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the scores of row ``place`` of each task above ``high``, and the open ones: int64 (tasks,) each.
+    """Count the scores above ``high`` in row ``place`` of each task, and the open ones: int64 (P,).
 
     Open is a score that is neither above ``high`` nor below ``low``, so a NaN too.
     """

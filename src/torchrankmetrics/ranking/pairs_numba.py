@@ -1,4 +1,4 @@
-"""The functions of ``pairs``, compiled by Numba on several threads: the same results, bit for bit."""
+"""The functions of ``pairs``, compiled by Numba on several threads: the same bits."""
 
 import numba
 import numpy as np
@@ -125,11 +125,15 @@ def _distances(queries, candidates, out, first, last):
     query = np.zeros(columns.shape[0], queries.dtype)  # zeros fill up the last four dimensions
     for left in range(0, len(candidates), _TILE):
         width = min(_TILE, len(candidates) - left)
-        columns[:d, :width] = candidates[left : left + width].T
+        for j in range(width):  # an assignment to a slice takes four seconds more to compile
+            for k in range(d):
+                columns[k, j] = candidates[left + j, k]
         for i in range(first, last):
-            query[:d] = queries[i]
+            for k in range(d):
+                query[k] = queries[i, k]
             line = out[i, left : left + width]
-            line[:] = 0
+            for j in range(width):
+                line[j] = 0
             for k in range(0, d, 4):
                 p = query[k : k + 4]
                 a = columns[k]

@@ -1,4 +1,4 @@
-"""Similarities of embeddings: float64 scores of pairs, and products of tiles with an error bound."""
+"""Similarities of embeddings: scores of pairs, and products of tiles with an error bound."""
 
 import math
 from typing import Any
@@ -18,10 +18,10 @@ class Similarity:
     needs_norm = False  # whether a candidate without a direction has no score
 
     def score(self, sums: Tensor, square: Tensor | None) -> Tensor:
-        """Turn the sums of pairs, float64 (n,), and |e|^2 into scores without the bias, in place."""
+        """Turn the sums of pairs, float64 (n,), into scores without the bias, in place."""
         return sums
 
-    def shown(self, score: Tensor) -> Tensor:
+    def as_documented(self, score: Tensor) -> Tensor:
         """Turn a score that is compared into the score that the documentation names."""
         return score
 
@@ -51,7 +51,7 @@ class Similarity:
 
 
 class _Cosine(Similarity):
-    """q.e / |e|, compared by its square with its sign, s |s| / e.e: roots are not rounded alike everywhere."""
+    """q.e / |e|, compared as s |s| / e.e: not all libraries round square roots alike."""
 
     needs_norm = True
 
@@ -59,11 +59,11 @@ class _Cosine(Similarity):
         assert square is not None
         return sums.mul_(sums.abs()).div_(square)
 
-    def shown(self, score: Tensor) -> Tensor:
+    def as_documented(self, score: Tensor) -> Tensor:
         return score.sign() * score.abs().sqrt()
 
     def approximated(self, score: Tensor, norm: Tensor) -> Tensor:
-        return self.shown(score)
+        return self.as_documented(score)
 
     def matrix(self, tile: Tensor, norm: Tensor) -> Tensor:
         return tile / norm.to(tile.dtype)[:, None]
@@ -119,7 +119,7 @@ SIMILARITIES = {"dot": Similarity(), "cosine": _Cosine(), "l2": _L2(), "l1": _L1
 
 
 def product_dtype() -> torch.dtype:
-    """Precision of the products: float32, or float64 where torch may round float32 to TF32 or bfloat16."""
+    """Precision of the products: float64 if torch may round float32 to TF32 or bfloat16."""
     backends = torch.backends.mkldnn, torch.backends.cuda
     modes = [getattr(getattr(one, "matmul", None), "fp32_precision", None) for one in backends]
     if None in modes:  # torch before 2.9
@@ -130,7 +130,7 @@ def product_dtype() -> torch.dtype:
 def error_bound(
     dtype: torch.dtype, d: int, size: Tensor, approximated: Tensor, norms: Tensor
 ) -> Tensor:
-    """Bound |approximation - exact score| for products of d dimensions in a precision, float64 (P,).
+    """Bound |approximation - score of the pair| for products in a precision, float64 (P,).
 
     Twice the bound of Higham (2002, section 3.1): half is for the rounding of the score of the pair
     and of the true score. ``norms`` is |q| + max |e|, for numbers that vanish in float32.

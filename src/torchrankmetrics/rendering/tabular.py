@@ -199,13 +199,13 @@ class Rendered(ABC):
     def _styled(self, **style: Unpack[Style]) -> "tuple[Tabular, list[Printed]]":
         """The table with marks of significance, and its columns with the names of papers."""
         rest: dict[str, Any] = {**style, "labels": style.get("labels") or {}}
-        baseline, stars = rest.pop("baseline", None), rest.pop("stars", False)
-        one = (
-            self.marked(baseline, stars, rest["labels"].get(baseline))
-            if baseline is not None or stars
-            else self
-        )
-        return (table := one.tabular()), table.printed(**rest)
+        baseline = rest.pop("baseline", None)
+        stars = rest.pop("stars", False)
+        result: Rendered = self
+        if baseline is not None or stars:
+            result = self.marked(baseline, stars, rest["labels"].get(baseline))
+        table = result.tabular()
+        return table, table.printed(**rest)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -243,41 +243,25 @@ class Rendered(ABC):
     ) -> str:
         """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table``."""
         table, columns = self._styled(**style)
-
-        def line(cells: Iterable[str]) -> str:
-            text = " & ".join(cells) + r" \\"
-            # the rule above reads these as an option
-            return "{}" + text if text[0] in "[*" else text
-
-        lines = ["% needs \\usepackage{booktabs}"]
-        if caption is not None:
-            lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex(caption)}}}"]
-            lines += [] if label is None else [rf"\label{{{label}}}"]
-        lines += [
-            rf"\begin{{tabular}}{{{''.join('r' if one.is_number else 'l' for one in columns)}}}",
+        alignment = "".join("r" if one.is_number else "l" for one in columns)
+        lines = [
+            rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
+            *_latex_heads(columns),
+            r"\midrule",
+            *_latex_body(columns),
+            r"\bottomrule",
+            r"\end{tabular}",
         ]
-        if spans := [(_latex(text), n) for text, n in _spans(columns)]:
-            heads = (
-                text if len(n) == 1 else rf"\multicolumn{{{len(n)}}}{{c}}{{{text}}}"
-                for text, n in spans
-            )
-            rules = (rf"\cmidrule(lr){{{n[0]}-{n[-1]}}}" for text, n in spans if text)
-            lines += [line(heads), " ".join(rules)]
-        lines += [line(_latex(one.title) for one in columns), r"\midrule"]
-        for row in zip(*(one.cells for one in columns), strict=True):
-            lines.append(
-                line(_latex("--" if text == "-" else text, bold, mark) for text, bold, mark in row)
-            )
-        lines += [r"\bottomrule", r"\end{tabular}"]
         if table.notes:
-            lines += [
-                r"\par\smallskip",
-                r"{\footnotesize",
-                *(_latex(note) + r"\par" for note in table.notes),
-                "}",
-            ]
-        return "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
+            notes = [_latex(note) + r"\par" for note in table.notes]
+            lines += [r"\par\smallskip", r"{\footnotesize", *notes, "}"]
+        if caption is not None:
+            begin = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(caption)}}}"]
+            if label is not None:
+                begin.append(rf"\label{{{label}}}")
+            lines = [*begin, *lines, r"\end{table}"]
+        return "\n".join(["% needs \\usepackage{booktabs}", *lines])
 
     def to_html(self, **style: Unpack[Style]) -> str:
         """Write an HTML ``<table>`` without styles except the alignment."""
@@ -325,7 +309,8 @@ class Rendered(ABC):
 
         # with other ends csv quotes no "\r"
         one_line: Any = SimpleNamespace(write=lambda line: line[:-2] + "\n")
-        writer, columns = csv.writer(one_line), self.records().programs()
+        writer = csv.writer(one_line)
+        columns = self.records().programs()
         content = "".join(
             writer.writerow(map(cell, row))
             for row in [columns, *zip(*columns.values(), strict=True)]
@@ -357,7 +342,8 @@ class Tabular(Rendered):
 
     def programs(self) -> dict[str, list[Plain]]:
         """Columns of machine formats by name; after p-values a column of their logarithms."""
-        found, logarithms = dict[str, list[Any]](), dict[str, list[Any]]()
+        found = dict[str, list[Any]]()
+        logarithms = dict[str, list[Any]]()
         for i, column in enumerate(self.columns):
             if column.audience != "people":
                 cells = found[column.name] = [getattr(row[i], "value", row[i]) for row in self.rows]
@@ -373,36 +359,99 @@ class Tabular(Rendered):
         labels: Mapping[str, str] | None = None,
     ) -> list[Printed]:
         """Columns of printed tables; with ``labels`` (even empty) metrics have the names of papers, else their keys."""
-        metric = next((i for i, column in enumerate(self.columns) if column.name == "metric"), -1)
-        names = {key: str(label) for key, label in (labels or {}).items()}
-        digits = None if digits is None else check_int("digits", digits, 0)
-        found = []
-        for i, column in enumerate(self.columns):
-            if column.audience == "programs":
-                continue
-            title, paper = (
-                column.name if column.heading is None else column.heading,
-                paper_name(column.metric),
-            )
-            if labels is not None and title in (column.metric, paper):
-                title = names.get(column.metric, paper)
-            cells, is_number = [], False
-            for row in self.rows:
-                raw, of = row[i], str(row[metric]) if column.metric == ROW else column.metric
-                cell = raw if isinstance(raw, Styled) else Styled(raw)
-                text = _text(cell, column.digits, digits if of else None, percent and _is_share(of))
-                if labels is not None and column.key:
-                    text = names.get(text, paper_name(text) if i == metric else text)
-                cells.append((text, cell.bold, cell.mark))
-                is_number |= isinstance(cell.value, int | float)
-            title, above = (visible(names.get(text, text)) for text in (title, column.above))
-            found.append(Printed(title, above, column.key, is_number, cells))
-        return found
+        if digits is not None:
+            digits = check_int("digits", digits, 0)
+        names = _Names(labels)
+        return [
+            self._printed(i, percent, digits, names)
+            for i, column in enumerate(self.columns)
+            if column.audience != "programs"
+        ]
+
+    def _printed(self, i: int, percent: bool, digits: int | None, names: "_Names") -> Printed:
+        """Column i with its cells as text."""
+        column = self.columns[i]
+        cells = []
+        is_number = False
+        for row in self.rows:
+            raw = row[i]
+            cell = raw if isinstance(raw, Styled) else Styled(raw)
+            metric = self._metric_of(column, row)
+            is_percent = percent and _is_share(metric)
+            text = _text(cell, column.digits, digits if metric else None, is_percent)
+            if column.key:
+                text = names.of_key(text, is_metric=column.name == "metric")
+            cells.append((text, cell.bold, cell.mark))
+            is_number |= isinstance(cell.value, int | float)
+        title = visible(names.of_heading(column))
+        return Printed(title, visible(names.of(column.above)), column.key, is_number, cells)
+
+    def _metric_of(self, column: Column, row: Sequence[Any]) -> str:
+        """The key of the metric of a cell, which may be in the column ``metric`` of its row."""
+        if column.metric != ROW:
+            return column.metric
+        place = next((j for j, one in enumerate(self.columns) if one.name == "metric"), -1)
+        return str(row[place])
+
+
+class _Names:
+    """What is printed for keys and headings: with ``labels`` (even empty) the names of papers."""
+
+    def __init__(self, labels: Mapping[str, str] | None) -> None:
+        self._is_paper = labels is not None
+        self._labels = {key: str(label) for key, label in (labels or {}).items()}
+
+    def of(self, text: str) -> str:
+        return self._labels.get(text, text)
+
+    def of_key(self, text: str, is_metric: bool) -> str:
+        if not self._is_paper:
+            return text
+        return self._labels.get(text, paper_name(text) if is_metric else text)
+
+    def of_heading(self, column: Column) -> str:
+        title = column.name if column.heading is None else column.heading
+        paper = paper_name(column.metric)
+        if self._is_paper and title in (column.metric, paper):
+            title = self._labels.get(column.metric, paper)
+        return self.of(title)
+
+
+def _latex_heads(columns: Sequence[Printed]) -> list[str]:
+    """The headings, below those that span several columns."""
+    titles = _latex_line(_latex(one.title) for one in columns)
+    spans = [(_latex(text), places) for text, places in _spans(columns)]
+    if not spans:
+        return [titles]
+    above = []
+    rules = []
+    for text, places in spans:
+        n = len(places)
+        above.append(text if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{text}}}")
+        if text:
+            rules.append(rf"\cmidrule(lr){{{places[0]}-{places[-1]}}}")
+    return [_latex_line(above), " ".join(rules), titles]
+
+
+def _latex_body(columns: Sequence[Printed]) -> list[str]:
+    rows = zip(*(one.cells for one in columns), strict=True)
+    return [_latex_line(_latex_cell(*cell) for cell in row) for row in rows]
+
+
+def _latex_cell(text: str, bold: bool, mark: str) -> str:
+    return _latex("--" if text == "-" else text, bold, mark)
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    text = " & ".join(cells) + r" \\"
+    # the rule above reads [ and * as an option
+    return "{}" + text if text[0] in "[*" else text
 
 
 def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str:
     """A cell as text; ``chosen`` decimals replace those of the column and of the cell."""
-    value, ends = cell.value, [] if math.isnan(cell.low) else [cell.low, cell.high]
+    value = cell.value
+    ends = [] if math.isnan(cell.low) else [cell.low, cell.high]
     if isinstance(value, PValue):
         return probability_text(value.log10)
     if value is None or value != value:

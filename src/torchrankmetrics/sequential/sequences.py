@@ -8,7 +8,7 @@ evaluation".
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,7 +51,8 @@ class Drawn:
     @property
     def certain(self) -> tuple[float, float]:
         """Bounds of the mean for any values of the units not drawn, widened by rounding errors."""
-        seen, most = float(self.seen[-1]), float(self.seen[-1] + self.left[-1])
+        seen = float(self.seen[-1])
+        most = float(self.seen[-1] + self.left[-1])
         return max(0.0, seen / self.total - _ZERO), min(1.0, most / self.total + _ZERO)
 
     @property
@@ -72,9 +73,13 @@ def log_capital(drawn: Drawn, mean: float, *, above: bool, bar: float = -math.in
     If the bet is wrong, the capital ever reaches 1 / alpha with probability at most alpha (arXiv
     2010.09686, and 2305.06884 for draws in proportion to a size). It is monotone in ``mean``.
     """
-    values, seen, left = drawn.values, drawn.seen[:-1], drawn.left[:-1]
+    values = drawn.values
+    seen = drawn.seen[:-1]
+    left = drawn.left[:-1]
     if not above:  # the complement
-        values, seen, mean = 1 - values, drawn.total - drawn.left[:-1] - seen, 1 - mean
+        values = 1 - values
+        seen = drawn.total - drawn.left[:-1] - seen
+        mean = 1 - mean
     expected = (drawn.total * mean - seen) / left  # of the next value, if the mean is that
     gain = values / np.maximum(expected, _ZERO) - 1
     logs = np.log1p(FRACTIONS[:, None] * gain).cumsum(axis=1)
@@ -89,8 +94,10 @@ def log_capital(drawn: Drawn, mean: float, *, above: bool, bar: float = -math.in
 def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
     """Return 1 if the mean of all is above ``mean``, -1 if it is below, 0 while undecided."""
     bar = math.log(2 / alpha)
-    refuted = [log_capital(drawn, mean, above=above, bar=bar) >= bar for above in (True, False)]
-    first, other = (int(np.append(at, True).argmax()) for at in refuted)
+    not_above = log_capital(drawn, mean, above=True, bar=bar) >= bar
+    not_below = log_capital(drawn, mean, above=False, bar=bar) >= bar
+    first = int(np.append(not_above, True).argmax())
+    other = int(np.append(not_below, True).argmax())
     if first != other:
         return 1 if first < other else -1
     low, high = drawn.certain
@@ -99,7 +106,8 @@ def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
 
 def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
     """Return the means that no bet has refuted at any draw so far: an anytime-valid interval of level 1 - alpha."""
-    (low, high), bar = drawn.certain, math.log(2 / alpha)
+    low, high = drawn.certain
+    bar = math.log(2 / alpha)
 
     def refuted(above: bool, mean: float) -> bool:
         return bool((log_capital(drawn, mean, above=above, bar=bar) >= bar).any())
@@ -111,31 +119,50 @@ def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
+class HypothesisOptions(NamedTuple):
+    """What users choose of a hypothesis."""
+
+    metric: MetricLike
+    alpha: float
+    threshold: Any
+    half_width: Any
+
+
 class Hypothesis:
     """A mean of f over tasks, or the difference of two, is above a threshold, or known to within a half width."""
 
-    def __init__(
-        self,
-        metric: MetricLike,
-        alpha: float,
-        threshold: Any,
-        half_width: Any,
-        paired: bool,
-        num_candidates: Any,
-    ) -> None:
-        self.alpha = float(check_confidence_level(alpha, "alpha", 0.05))
-        self.threshold, self.half_width = (
-            _finite("threshold", threshold),
-            _finite("half_width", half_width),
-        )
-        if threshold is not None and half_width is not None:
+    def __init__(self, options: HypothesisOptions, paired: bool, num_candidates: Any) -> None:
+        self.alpha = float(check_confidence_level(options.alpha, "alpha", 0.05))
+        self.threshold = _finite("threshold", options.threshold)
+        self.half_width = _finite("half_width", options.half_width)
+        if self.threshold is not None and self.half_width is not None:
             raise ValueError("threshold and half_width must not both be given")
         if self.half_width is not None and self.half_width <= 0:
-            raise ValueError(f"half_width must be above 0, got {shorten(half_width)}")
-        is_better = threshold is None and half_width is None
+            raise ValueError(f"half_width must be above 0, got {shorten(options.half_width)}")
+        is_better = self.threshold is None and self.half_width is None
         if is_better and not paired:
             raise ValueError("one of baseline, threshold and half_width must be given")
-        self.measure = measure = as_measure(metric)
+
+        self.measure = as_measure(options.metric)
+        self._definition = self._mean_of_tasks()
+        self._limits = _limits(self._definition, num_candidates, self.measure.key)
+        low, high = self._limits
+        self.width = high - low
+        self.low = low
+        if paired:  # differences
+            self.low = low - high
+            self.width = 2 * (high - low)
+        self._check_threshold(paired)
+        if is_better and self.measure.higher_is_better is None:
+            raise ValueError(
+                f"{self.measure.key!r} has no direction, so that none is better: pass threshold or "
+                "half_width"
+            )
+        self._larger_is_true = self.threshold is not None or bool(self.measure.higher_is_better)
+
+    def _mean_of_tasks(self) -> RankDefinition:
+        """The definition of the metric; ValueError unless it is a mean over all tasks."""
+        measure = self.measure
         definition = measure.definition.of_tasks
         if definition is None or not definition.is_mean_of_f:
             raise ValueError(f"{measure.key!r} is not a mean over tasks: {_USE_BOUNDED}")
@@ -145,28 +172,22 @@ class Hypothesis:
                 f"one side: use {definition.name!r}, with tasks of that side only; in every view "
                 "the same model is better"
             )
-        self._definition, self._limits = (
-            definition,
-            _limits(definition, num_candidates, measure.key),
-        )
-        low, high = self._limits
-        low, high = (low - high, high - low) if paired else (low, high)
-        self.low, self.width = low, high - low
-        if self.threshold is not None and not low <= self.threshold <= high:
-            what = f"{'differences' if paired else 'values'} of {measure.key!r}"
+        return definition
+
+    def _check_threshold(self, paired: bool) -> None:
+        high = self.low + self.width
+        if self.threshold is not None and not self.low <= self.threshold <= high:
+            what = "differences" if paired else "values"
             raise ValueError(
-                f"threshold must lie in [{low:g}, {high:g}], as {what} do; got {shorten(threshold)}"
+                f"threshold must lie in [{self.low:g}, {high:g}], as {what} of "
+                f"{self.measure.key!r} do; got {shorten(self.threshold)}"
             )
-        if is_better and measure.higher_is_better is None:
-            raise ValueError(
-                f"{measure.key!r} has no direction, so that none is better: pass threshold or "
-                "half_width"
-            )
-        self._larger_is_true = self.threshold is not None or bool(measure.higher_is_better)
 
     def values(self, rows: Rows) -> FloatArray:
         """Values f (m,) of the tasks of rows (m, 10); ValueError for weights, and for undefined or unbounded values."""
-        columns, (low, high), least = Columns(rows), self._limits, self._definition.min_candidates
+        columns = Columns(rows)
+        low, high = self._limits
+        least = self._definition.min_candidates
         if (weights(rows) != 1).any():
             raise ValueError(
                 "tasks must have no weights: the tested mean weighs all tasks the same"
@@ -197,7 +218,8 @@ class Hypothesis:
         """Whether the model is better, or reaches the threshold; None: undecided, or without a threshold."""
         if self.half_width is not None:
             return None
-        side = side_of(drawn, ((self.threshold or 0) - self.low) / self.width, self.alpha)
+        scaled_threshold = ((self.threshold or 0) - self.low) / self.width
+        side = side_of(drawn, scaled_threshold, self.alpha)
         return None if side == 0 else (side > 0) == self._larger_is_true
 
     def exact_answer(self, value: float) -> bool | None:
@@ -219,7 +241,8 @@ def _limits(
     definition: RankDefinition, num_candidates: int | None, key: str
 ) -> tuple[float, float]:
     """Lowest and highest f of a metric on all ranks among so many candidates; None: any number of candidates."""
-    f, N = known(definition.f), num_candidates
+    f = known(definition.f)
+    N = num_candidates
     if N is not None:
         N = check_int("num_candidates", N, 1, 1 << 62)
     if f.is_share or (f.uses_candidates and f.smooth):
@@ -238,7 +261,8 @@ def _limits(
             f"{key!r} is not bounded: {_USE_BOUNDED}; or pass num_candidates, the largest number "
             "of candidates of any task"
         )
-    low, high = float(ends.min()), float(ends.max())
+    low = float(ends.min())
+    high = float(ends.max())
     if low == high:
         raise ValueError(
             f"{key!r} has the value {low:g} for every rank, so that nothing can be tested"

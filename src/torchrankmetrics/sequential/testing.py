@@ -1,7 +1,7 @@
 """`SequentialEvaluation`, anytime-valid tests, their results, and the random order in which queries are ranked."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,12 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.shards import Communicator
 from torchrankmetrics.ranking.tasks import Exclude, Target
-from torchrankmetrics.sequential.sequences import Drawn, Hypothesis, betting_interval
+from torchrankmetrics.sequential.sequences import (
+    Drawn,
+    Hypothesis,
+    HypothesisOptions,
+    betting_interval,
+)
 from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -25,6 +30,7 @@ from torchrankmetrics.table.columns import (
     WIDTH,
     Columns,
     Rows,
+    is_empty_query,
     raise_faults,
     without_flag,
 )
@@ -59,6 +65,7 @@ class SequentialResult:
         table (RankTable): the ranks; a sample, and marked as one, unless all tasks are ranked.
         baseline (RankTable): the ranks of the other model, including new ones; None: the hypothesis
             is about one model.
+        higher_is_better (bool): direction of the metric; None without one.
     """
 
     metric: str
@@ -76,6 +83,7 @@ class SequentialResult:
     total_queries: int
     table: RankTable
     baseline: RankTable | None
+    higher_is_better: bool | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -97,7 +105,10 @@ class SequentialResult:
 
     def __str__(self) -> str:
         sign = "+" if self.baseline is not None else ""
-        known = f"difference of {self.metric}" if sign else self.metric
+        known = self.metric
+        if sign:
+            ends = {True: " (higher is better)", False: " (lower is better)", None: ""}
+            known = f"difference of {self.metric}{ends[self.higher_is_better]}"
         known += " unknown" if math.isnan(self.estimate) else f" {self.estimate:{sign}.4f}"
         words = "better" if self.answer else "not better"
         if not self.is_decided:
@@ -126,9 +137,8 @@ class QueryOrder:
         _, of_task, number = np.unique(query, return_inverse=True, return_counts=True)
         # indices of the sorted, distinct queries in this order, by an exponential race: the
         # smallest of independent exponentials is drawn in proportion to its rate
-        self.queries = np.argsort(
-            np.random.default_rng(seed).exponential(size=len(number)) / number, kind="stable"
-        )
+        waiting = np.random.default_rng(seed).exponential(size=len(number)) / number
+        self.queries = np.argsort(waiting, kind="stable")
         place = np.empty(len(number), dtype=np.int64)
         place[self.queries] = np.arange(len(number))
         # query after query, which begin and end at the borders
@@ -158,6 +168,7 @@ class Ranked:
         if not isinstance(table, RankTable):
             raise TypeError(f"baseline must be a RankTable, got {type(table).__name__}")
         rows = table.compact().rows.cpu().numpy()
+        rows = rows[~is_empty_query(rows)]
         self.put(self.index(rows, "sample_id of baseline"), rows)
         if len(table) and not (table.is_partial or self.there.all()):
             lacking = int((~self.there).sum())
@@ -167,7 +178,8 @@ class Ranked:
 
     def index(self, rows: Rows, name: str) -> IntArray:
         """Indices (m,) of the tasks of rows (m, 10)."""
-        ids, side = Columns(rows).sample_id, Columns(rows).side
+        ids = Columns(rows).sample_id
+        side = Columns(rows).side
         number = len(self.there) // max(len(self.sides), 1)
         if (wrong := ids[(ids < 0) | (ids >= number)]).size:
             got = "none" if wrong[0] == ABSENT else wrong[0]
@@ -188,7 +200,8 @@ class Ranked:
 
     def put(self, index: IntArray, rows: Rows) -> None:
         """Store rows (m, 10) of tasks (m,)."""
-        self.rows[index], self.there[index] = without_flag(rows, fault.PARTIAL), True
+        self.rows[index] = without_flag(rows, fault.PARTIAL)
+        self.there[index] = True
 
     def table(self) -> RankTable:
         """Ranks in the order of the indices, marked as a sample unless they are all."""
@@ -199,15 +212,12 @@ class Ranked:
 
 
 class SequentialTest:
-    """A hypothesis, the tasks drawn to test it, and their ranks so far, of all processes of a group.
-
-    ``about``: metric, alpha, threshold and half width of the hypothesis.
-    """
+    """A hypothesis, the tasks drawn to test it, and their ranks so far, of all processes of a group."""
 
     def __init__(
         self,
         query: IntArray,
-        about: tuple[MetricLike, float, Any, Any],
+        options: HypothesisOptions,
         num_candidates: int | None,
         baseline: RankTable | None,
         seed: int,
@@ -216,14 +226,15 @@ class SequentialTest:
         extends: bool = False,  # whether the other model ranks the queries that ``baseline`` lacks
     ) -> None:
         self.order = QueryOrder(query, check_int("seed", seed, 0))
-        self.ranked, self.baseline = Ranked(len(query), sides), None
+        self.ranked = Ranked(len(query), sides)
+        self.baseline = None
         if baseline is not None or extends:
             self.baseline = Ranked(len(query), sides, baseline)
-            num_candidates = (
-                self.baseline.most_candidates if num_candidates is None else num_candidates
-            )
-        self.hypothesis = Hypothesis(*about, self.baseline is not None, num_candidates)
-        self._communicator, self._extends = Communicator(process_group), extends
+            if num_candidates is None:
+                num_candidates = self.baseline.most_candidates
+        self.hypothesis = Hypothesis(options, self.baseline is not None, num_candidates)
+        self._communicator = Communicator(process_group)
+        self._extends = extends
         self._drawn = self._draw(np.empty(0))
         self._is_decided = False
 
@@ -246,7 +257,8 @@ class SequentialTest:
 
     def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
         """Yield indices of drawn queries that this process ranks next: at least one, even if it was ranked before."""
-        first, group = self.num_queries, self._communicator
+        first = self.num_queries
+        group = self._communicator
         while first < len(self.order):  # a loader may request batches ahead of the updates
             if self.is_over and not (complete and self.hypothesis.answer(self._drawn)):
                 break
@@ -259,32 +271,39 @@ class SequentialTest:
         task, found = self.gathered(rows)
         if self.baseline is not None:
             both = self.baseline.there[task]
-            check_same_tasks(
-                self.baseline.rows[task[both]], found[both], "baseline", "the new ranks"
-            )
+            of_other = self.baseline.rows[task[both]]
+            check_same_tasks(of_other, found[both], "baseline", "the new ranks")
         new = ~self.ranked.there[task]  # rows that were tested stay
         self.ranked.put(task[new], found[new])
-        there = (
-            self.ranked.there if self.baseline is None else self.ranked.there & self.baseline.there
-        )
-        begin = self.num_queries
-        ranked = (
-            np.append(there[self.order.of(begin, len(self.order))], False).argmin()
-            + self.order.border[begin]
-        )
-        end = int(np.searchsorted(self.order.border, ranked, side="right")) - 1
-        if end == begin:
+
+        end = self._num_complete()
+        if end == self.num_queries:
             return
-        tasks, border = self.order.of(begin, end), self.order.border[begin : end + 1]
+        means = self._scaled_means(self.num_queries, end)
+        self._drawn = self._draw(np.concatenate([self._drawn.values, means]))
+        if end == len(self.order) or self.hypothesis.is_answered(self._drawn):
+            self._is_decided = True
+
+    def _num_complete(self) -> int:
+        """How many queries, in the order drawn, have all their ranks, of both models if there are two."""
+        there = self.ranked.there
+        if self.baseline is not None:
+            there = there & self.baseline.there
+        begin = self.num_queries
+        in_order = there[self.order.of(begin, len(self.order))]
+        first_missing = np.append(in_order, False).argmin() + self.order.border[begin]
+        return int(np.searchsorted(self.order.border, first_missing, side="right")) - 1
+
+    def _scaled_means(self, begin: int, end: int) -> FloatArray:
+        """The mean value of each of these queries, of differences if there are two models, in [0, 1]."""
+        tasks = self.order.of(begin, end)
         values = self.hypothesis.values(self.ranked.rows[tasks])
         if self.baseline is not None:
             values = values - self.hypothesis.values(self.baseline.rows[tasks])
         scaled = (values - self.hypothesis.low) / self.hypothesis.width
+        border = self.order.border[begin : end + 1]
         means = np.add.reduceat(scaled, border[:-1] - border[0]) / np.diff(border)
-        self._drawn = self._draw(np.concatenate([self._drawn.values, np.clip(means, 0, 1)]))
-        self._is_decided = (
-            self._is_decided or end == len(self.order) or self.hypothesis.is_answered(self._drawn)
-        )
+        return np.clip(means, 0, 1)
 
     def gathered(self, rows: Tensor) -> tuple[IntArray, Rows]:
         """Indices and rows of all processes, in the order of the tasks: every process computes the same bits."""
@@ -297,27 +316,44 @@ class SequentialTest:
     @property
     def decision(self) -> SequentialResult:
         """The result so far."""
-        hypothesis, drawn, number = self.hypothesis, self._drawn, self.num_queries
-        table, baseline = (
-            self.ranked.table(),
-            None if self.baseline is None else self.baseline.table(),
-        )
-        if number == len(self.order):  # to the last bit the value of ``evaluate``
-            values = [
-                hypothesis.measure.base(Analysis([one.rows]))
-                for one in (table, baseline)
-                if one is not None
-            ]
-            estimate = low = high = values[0] if baseline is None else values[0] - values[1]
+        hypothesis = self.hypothesis
+        table = self.ranked.table()
+        baseline = None if self.baseline is None else self.baseline.table()
+        if self.num_queries == len(self.order):
+            estimate = self._exact_value(table, baseline)
+            low = high = estimate
             answer = hypothesis.exact_answer(estimate)
         else:
-            ends = *betting_interval(drawn, hypothesis.alpha), drawn.estimate
-            low, high, estimate = (hypothesis.low + hypothesis.width * end for end in ends)
-            answer = hypothesis.answer(drawn)
-        about = hypothesis.alpha, hypothesis.threshold, hypothesis.half_width
-        sizes = int(self.order.border[number]), len(self.ranked.there), number, len(self.order)
-        found = hypothesis.measure.key, answer, self._is_decided, estimate, low, high
-        return SequentialResult(*found, *about, *sizes, table, baseline)
+            low, high = self._unscaled(betting_interval(self._drawn, hypothesis.alpha))
+            (estimate,) = self._unscaled([self._drawn.estimate])
+            answer = hypothesis.answer(self._drawn)
+        return SequentialResult(
+            metric=hypothesis.measure.key,
+            answer=answer,
+            is_decided=self._is_decided,
+            estimate=estimate,
+            low=low,
+            high=high,
+            alpha=hypothesis.alpha,
+            threshold=hypothesis.threshold,
+            half_width=hypothesis.half_width,
+            num_tasks=int(self.order.border[self.num_queries]),
+            total_tasks=len(self.ranked.there),
+            num_queries=self.num_queries,
+            total_queries=len(self.order),
+            table=table,
+            baseline=baseline,
+            higher_is_better=hypothesis.measure.higher_is_better,
+        )
+
+    def _exact_value(self, table: RankTable, baseline: RankTable | None) -> float:
+        """The value or difference of all tasks, to the last bit the one of ``evaluate``."""
+        measure = self.hypothesis.measure
+        value = measure.base(Analysis([table.rows]))
+        return value if baseline is None else value - measure.base(Analysis([baseline.rows]))
+
+    def _unscaled(self, values: Iterable[float]) -> list[float]:
+        return [self.hypothesis.low + self.hypothesis.width * value for value in values]
 
 
 class SequentialEvaluation:
@@ -378,8 +414,8 @@ class SequentialEvaluation:
                 "query must be (n,) with n > 0, or n > 0; got "
                 f"{query if is_int(query) else own.shape}"
             )
-        about = metric, alpha, threshold, half_width
-        self._test = SequentialTest(own, about, num_candidates, baseline, seed, process_group)
+        options = HypothesisOptions(metric, alpha, threshold, half_width)
+        self._test = SequentialTest(own, options, num_candidates, baseline, seed, process_group)
 
     @property
     def is_over(self) -> bool:
@@ -432,4 +468,5 @@ class SequentialEvaluation:
                 groups.
         """
         facts = TaskFacts(side, group, sample_id=sample_id)
-        self._test.add(make_block(preds, target, exclude, facts, backend=backend))
+        rows = make_block(preds, target, exclude, facts, backend=backend)
+        self._test.add(rows[Columns(rows).flags & fault.EMPTY == 0])

@@ -1,9 +1,10 @@
 """`rank_sequentially`: a filtered evaluation that stops as soon as the hypothesis is decided."""
 
 from collections.abc import Callable, Mapping
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -16,6 +17,7 @@ from torchrankmetrics.kg.sides import sides_of, warn_of_distances
 from torchrankmetrics.kg.triples import ScoreFunction
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.sequential.sequences import HypothesisOptions
 from torchrankmetrics.sequential.testing import SequentialResult, SequentialTest
 from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
 from torchrankmetrics.table.rank_table import RankTable
@@ -107,55 +109,80 @@ def rank_sequentially(
     # each call ranks the given queries as one batch
     options = LoopOptions(candidates, 2 * len(tasks), backend, higher_is_better)
     sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
-    others: list[QuerySide] = []
+    model = _Model(sides, tasks)
+    other_model = None
     if score_baseline is not None:
-        pair, single = (
-            (score_baseline, None)
-            if isinstance(score_baseline, tuple)
-            else ((None, None), score_baseline)
-        )
-        others = sides_of(pair, tasks, known, options, single, num_entities)
-        if [side.name for side in others] != [side.name for side in sides]:
+        pair, single = _scorers(score_baseline)
+        other_model = _Model(sides_of(pair, tasks, known, options, single, num_entities), tasks)
+        if other_model.side_names != model.side_names:
             raise ValueError("score_baseline must rank the same sides as the model")
-    first, codes = (
-        [0, *accumulate(len(side.tasks) for side in sides)],
-        [SIDE_CODES[side.name] for side in sides],
+
+    most = num_entities
+    if most is None and known is not None:
+        most = known.num_entities
+    test = SequentialTest(
+        model.query_of_task(),
+        HypothesisOptions(metric, alpha, threshold, half_width),
+        most,
+        baseline,
+        seed,
+        process_group,
+        [SIDE_CODES[name] for name in model.side_names],
+        extends=other_model is not None,
     )
-    most = known.num_entities if num_entities is None and known is not None else num_entities
-    query = (
-        torch.cat([side.tasks.row + start for side, start in zip(sides, first, strict=False)])
-        .cpu()
-        .numpy()
-    )
-    about = metric, alpha, threshold, half_width
-    test = SequentialTest(query, about, most, baseline, seed, process_group, codes, bool(others))
-    other = test.baseline
     if batch_size is None:
-        batch_size = max(8, min(256, -(-first[-1] // 50)))
-
-    def rank(of: list[QuerySide], queries: IntArray, bar: Any) -> Tensor:
-        rows = [empty_rows(tasks.device)]
-        for side, start, end in zip(of, first, first[1:], strict=False):
-            own = queries[(queries >= start) & (queries < end)] - start
-            if len(own):
-                part = side.part(torch.from_numpy(own).to(tasks.device))
-                rows.append(part.rank(tasks[:, 1], bar)[ONLY].rows)
-        return torch.cat(rows)
-
-    with tqdm(
-        total=first[-1], desc="ranking", unit="query", disable=None if progress else True
-    ) as bar:
-        for places in test.rounds(check_int("batch_size", batch_size, 1)):
-            if other is not None and others:
-                lacking = [
-                    place
-                    for place in places
-                    if not other.there[test.order.of(place, place + 1)].all()
-                ]
-                other.put(
-                    *test.gathered(rank(others, test.order.queries[lacking], tqdm(disable=True)))
-                )
-            test.add(rank(sides, test.order.queries[places], bar))
+        batch_size = max(8, min(256, -(-model.num_queries // 50)))
+    batch_size = check_int("batch_size", batch_size, 1)
+    disable = None if progress else True
+    with tqdm(total=model.num_queries, desc="ranking", unit="query", disable=disable) as bar:
+        for places in test.rounds(batch_size):
+            if other_model is not None:
+                _rank_lacking(other_model, test, places)
+            test.add(model.rank(test.order.queries[places], bar))
     decision = test.decision
     warn_of_distances(decision.table, higher_is_better)
     return decision
+
+
+def _scorers(score_baseline: OtherScores) -> tuple[Any, Any]:
+    """The pair (score_tails, score_heads) and the score_hrt of the other model."""
+    if isinstance(score_baseline, tuple):
+        return score_baseline, None
+    return (None, None), score_baseline
+
+
+def _rank_lacking(model: "_Model", test: SequentialTest, places: list[int]) -> None:
+    """Rank those of the drawn queries by the other model whose ranks it lacks."""
+    other = test.baseline
+    assert other is not None
+    lacking = [place for place in places if not other.there[test.order.of(place, place + 1)].all()]
+    rows = model.rank(test.order.queries[lacking], tqdm(disable=True))
+    other.put(*test.gathered(rows))
+
+
+class _Model:
+    """The sides of a model, whose queries are numbered side after side."""
+
+    def __init__(self, sides: list[QuerySide], triples: Tensor) -> None:
+        self._sides = sides
+        self._triples = triples
+        self._first = [0, *accumulate(len(side.tasks) for side in sides)]
+        self.num_queries = self._first[-1]
+        self.side_names = [side.name for side in sides]
+
+    def query_of_task(self) -> IntArray:
+        """The number of the query of every ranking task, side after side."""
+        parts = [
+            side.tasks.row + first for side, first in zip(self._sides, self._first, strict=False)
+        ]
+        return np.asarray(torch.cat(parts).cpu())
+
+    def rank(self, queries: IntArray, bar: Any) -> Tensor:
+        """Rows (m, 10) of the ranks of these queries."""
+        rows = [empty_rows(self._triples.device)]
+        for side, (first, end) in zip(self._sides, pairwise(self._first), strict=True):
+            own = queries[(queries >= first) & (queries < end)] - first
+            if len(own):
+                part = side.part(torch.from_numpy(own).to(self._triples.device))
+                rows.append(part.rank(self._triples[:, 1], bar)[ONLY].rows)
+        return torch.cat(rows)

@@ -1,26 +1,20 @@
-"""Models over several datasets: averages, mean ranks, and the difference of two models."""
+"""Models over several datasets of equal weight: averages."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from scipy.stats import chi2, rankdata, sem, studentized_range, t as student
+from scipy.stats import rankdata, sem
 
 from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.inference.standard_errors import student_interval
-from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular, paper_name
-from torchrankmetrics.study.cells import DatasetResult, Difference
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.validation import shorten
-
-if TYPE_CHECKING:
-    from torchrankmetrics.plots.canvas import Axes, Figure
 
 Row = TypeVar("Row")
 _LEGEND = (
@@ -29,10 +23,10 @@ _LEGEND = (
     "than every other model; better than random: all runs are significantly better than random "
     "ranking"
 )
-_HERE = "these datasets"
 
 
-def _row_at(rows: Mapping[Any, Row], key: object) -> Row:
+def row_at(rows: Mapping[Any, Row], key: object) -> Row:
+    """Return the row of a key; KeyError with the available ones."""
     if key not in rows:
         raise KeyError(f"{shorten(key)} is missing; available: {', '.join(map(str, rows))}")
     return rows[key]
@@ -71,7 +65,7 @@ class Averages(Rendered):
 
     def __getitem__(self, place: tuple[str, str]) -> Average:
         """Row of a (metric, model)."""
-        return _row_at(self.rows, place)
+        return row_at(self.rows, place)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -104,26 +98,16 @@ def averages(table: StudyTable) -> Averages:
         f"{100 * (1 - table.confidence_level):.3g}%)."
     ]
     for one in table.measures:
-        chosen, values, left_out = _complete(table, one)
+        chosen, values, left_out = complete_values(table, one)
         falling = -values if one.higher_is_better else values
         ranks, leading = rankdata(falling, axis=1), falling == falling.min(1, keepdims=True)
-        bottom, top = one.bounds
         for i, model in enumerate(table.models):
             cells = [table.cells[one.key, model, data] for data in chosen]
-            tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
-            mean, error = (
-                float(values[:, i].mean()),
-                float(sem(values[:, i])) if len(chosen) > 1 else math.nan,
-            )
-            low, high = student_interval(mean, error, len(chosen) - 1, table.confidence_level)
-            ends = (
-                low if bottom is None else max(low, bottom),
-                high if top is None else min(high, top),
-            )
-            best, won = int(leading[:, i].sum()), sum(c.rank == (1, 1) for c in cells)
-            beyond, mean_rank = sum(tested) if tested else None, float(ranks[:, i].mean())
-            rows[one.key, model] = Average(mean, *ends, mean_rank, best, won, beyond, len(chosen))
-        notes.append(f"{paper_name(one.key)}: {_comparability(one, table, chosen)}")
+            counts = _Counts(float(ranks[:, i].mean()), int(leading[:, i].sum()), cells)
+            rows[one.key, model] = _average(one, values[:, i], counts, table.confidence_level)
+        end = "higher" if one.higher_is_better else "lower"
+        name = f"{paper_name(one.key)} ({end} is better)"
+        notes.append(f"{name}: {_comparability(one, table, chosen)}")
         if left_out:
             notes.append(
                 f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value."
@@ -131,7 +115,30 @@ def averages(table: StudyTable) -> Averages:
     return Averages(table.measures, table.models, rows, tuple(notes))
 
 
-def _complete(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:
+class _Counts(NamedTuple):
+    """Mean rank of a model over datasets, number on which it is best, and its cells."""
+
+    mean_rank: float
+    best: int
+    cells: list[Any]
+
+
+def _average(one: Measure, values: FloatArray, counts: _Counts, level: float) -> Average:
+    """Average values of a model (datasets,), with an interval within the bounds of the measure."""
+    mean = float(values.mean())
+    error = float(sem(values)) if len(values) > 1 else math.nan
+    low, high = student_interval(mean, error, len(values) - 1, level)
+    bottom, top = one.bounds
+    low = low if bottom is None else max(low, bottom)
+    high = high if top is None else min(high, top)
+    won = sum(cell.rank == (1, 1) for cell in counts.cells)
+    random = [cell.is_better_than_random for cell in counts.cells]
+    tested = [is_better for is_better in random if is_better is not None]
+    beyond = sum(tested) if tested else None
+    return Average(mean, low, high, counts.mean_rank, counts.best, won, beyond, len(values))
+
+
+def complete_values(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:
     """Datasets on which every model has a value, these values (datasets, models), and the other datasets."""
     if one.higher_is_better is None:
         raise ValueError(
@@ -168,199 +175,3 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
         )
         return f"comparable if candidates are sampled uniformly; the tasks of a dataset {weight}."
     return "0 is random ranking and 1 is perfect on every dataset; other values decrease with the number of candidates."
-
-
-@dataclass(frozen=True, eq=False)
-class Ranking(Rendered):
-    """Mean ranks of models over datasets: Friedman's test, and Nemenyi's smallest significant difference.
-
-    Attributes:
-        metric, models: key of the metric, and names.
-        mean: mean rank of each model, 1 is the best.
-        p_value: of the hypothesis that all models are alike (chi-square, with ties).
-        critical_difference: smallest significant difference of two mean ranks.
-        cliques: indices of models, by ascending mean rank, that are not significantly different.
-        num_datasets: number of datasets on which all models have a value.
-        left_out: the other datasets.
-        confidence_level: 1 - the error rates of the tests.
-    """
-
-    metric: str
-    models: tuple[str, ...]
-    mean: tuple[float, ...]
-    p_value: float
-    critical_difference: float
-    cliques: tuple[tuple[int, ...], ...]
-    num_datasets: int
-    left_out: tuple[str, ...]
-    confidence_level: float
-
-    @property
-    def about(self) -> str:
-        """Caption of the figure."""
-        what = f"Mean ranks by {paper_name(self.metric)} over {self.num_datasets} datasets; a bar joins models"
-        return f"{what} that are not significantly different with the datasets as the sample (Friedman, Nemenyi)."
-
-    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
-        """Draw the critical difference, see ``plots.critical_difference``."""
-        return critical_difference(self.models, self, ax=ax)
-
-    def tabular(self) -> Tabular:
-        """Columns, cells and notes."""
-        letters = [
-            "".join(chr(97 + g) for g, c in enumerate(self.cliques) if i in c)
-            for i in range(len(self.models))
-        ]
-        order = np.argsort(self.mean, kind="stable").tolist()
-        rows = [(self.models[i], self.mean[i], letters[i]) for i in order]
-        about = (
-            f"Mean ranks by {paper_name(self.metric)} over {self.num_datasets} datasets, 1 is best."
-        )
-        apart = f"models that share a letter (less than {self.critical_difference:.2f} apart)"
-        test = f"not significantly different at {100 * (1 - self.confidence_level):.3g}%."
-        notes = [f"{about} Friedman: p = {self.p_value:.2g}. Nemenyi: {apart} are {test}"]
-        if self.left_out:
-            notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
-        columns = [
-            Column("model", key=True),
-            Column("mean_rank", "mean rank", digits=2),
-            Column("group"),
-        ]
-        return Tabular(columns, rows, notes)
-
-
-def ranking(table: StudyTable) -> Ranking:
-    """Rank the models of a table on every dataset by its first metric; ValueError for less than 2 x 2 values.
-
-    Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html).
-    """
-    one, level = table.measures[0], table.confidence_level
-    _, values, left_out = _complete(table, one)
-    (n, k), ranks = values.shape, rankdata(-values if one.higher_is_better else values, axis=1)
-    if min(n, k) < 2:
-        raise ValueError(f"mean ranks need 2 models on 2 datasets or more, got {k} and {n}")
-    mean, middle = ranks.mean(0), (k + 1) / 2
-    spread = float(((ranks - middle) ** 2).sum()) / (n * (k - 1))  # k (k + 1) / 12 without ties
-    statistic = n * float(((mean - middle) ** 2).sum()) / spread if spread > 0 else 0.0
-    critical = float(studentized_range.ppf(level, k, np.inf)) * math.sqrt(k * (k + 1) / (12 * n))
-    order = np.argsort(mean, kind="stable")
-    cliques: list[tuple[int, ...]] = []
-    for start in range(k):
-        together = tuple(
-            order[start:][mean[order[start:]] - mean[order[start]] <= critical].tolist()
-        )
-        if len(together) > 1 and not (cliques and set(together) <= set(cliques[-1])):
-            cliques.append(together)
-    found = tuple(mean.tolist()), float(chi2.sf(statistic, k - 1)), critical, tuple(cliques)
-    return Ranking(one.key, table.models, *found, n, tuple(left_out), level)
-
-
-class DatasetDifference(NamedTuple):
-    """Difference a - b on a dataset; ``p_adjusted``: by Holm's method over the datasets."""
-
-    dataset: str
-    difference: float
-    low: float
-    high: float
-    standard_error: float
-    degrees_of_freedom: float
-    p_value: float
-    p_adjusted: float
-
-
-@dataclass(frozen=True, eq=False)
-class Differences(Rendered):
-    """Difference of the models ``a`` and ``b`` over datasets, on which the two cannot be compared if ``left_out``.
-
-    ``rows`` has one per dataset, and ``here`` is their mean for other test tasks (and seeds) of the
-    same datasets.
-    """
-
-    a: str
-    b: str
-    metric: str
-    rows: tuple[DatasetDifference, ...]
-    here: DatasetDifference
-    confidence_level: float
-    higher_is_better: bool
-    left_out: tuple[str, ...]
-
-    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
-        """Draw the differences and their mean, see ``plots.differences``."""
-        rows = {row.dataset: row[1:4] for row in self.rows}
-        better = f"{'right' if self.higher_is_better else 'left'} is better for {self.a}"
-        label = f"{paper_name(self.metric)}: {self.a} − {self.b} ({better})"
-        return draw_differences(rows, {_HERE: self.here[1:4]}, label, ax=ax)
-
-    @property
-    def about(self) -> str:
-        """Caption: the difference, its interval, and its direction."""
-        direction = "positive" if self.higher_is_better else "negative"
-        what = f"{paper_name(self.metric)} of {self.a} minus {self.b} with {100 * self.confidence_level:g}% intervals"
-        return f"{what}; {direction} differences are better for {self.a}."
-
-    def __getitem__(self, dataset: str) -> DatasetDifference:
-        """Row of a dataset."""
-        return _row_at({row.dataset: row for row in self.rows}, dataset)
-
-    def tabular(self) -> Tabular:
-        """Columns, cells and notes."""
-        values = (Column(name, name, metric=self.metric) for name in ("difference", "low", "high"))
-        columns = [Column("dataset", key=True), *values, Column("p"), Column("p_adjusted")]
-        rows = [(*row[:4], *row[6:]) for row in (*self.rows, self.here)]
-        meaning = "mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets."
-        notes = [
-            f"{self.about} p_adjusted: Holm's method over the datasets.",
-            f"{_HERE}: {meaning}",
-        ]
-        if self.left_out:
-            notes.append(f"not compared on {', '.join(self.left_out)}.")
-        return Tabular(columns, rows, notes)
-
-
-def differences(
-    a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], level: float
-) -> Differences:
-    """Subtract two models on every dataset, and average; ValueError if they cannot be compared on any."""
-    pairs = dict[str, Difference]()
-    for name, result in results.items():
-        if (a, b) in result.pairs:
-            pairs[name] = result.pairs[a, b]
-        elif (b, a) in result.pairs:
-            value, low, high, error, freedom, p = result.pairs[b, a]
-            pairs[name] = -value, -high, -low, error, freedom, p
-    if not pairs:
-        needed = "it needs runs on the same tasks, and a metric that is a mean over tasks with a direction"
-        raise ValueError(
-            f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: {needed}"
-        )
-    adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
-    named = zip(pairs.items(), adjusted, strict=True)
-    rows = tuple(DatasetDifference(name, *pair, p_adjusted) for (name, pair), p_adjusted in named)
-    mean = DatasetDifference(_HERE, *_mean_of(list(pairs.values()), level), math.nan)
-    left_out = tuple(name for name in results if name not in pairs)
-    return Differences(a, b, one.key, rows, mean, level, bool(one.higher_is_better), left_out)
-
-
-def _mean_of(pairs: list[Difference], confidence_level: float) -> Difference:
-    """Mean over fixed datasets, its interval, error and p: variances add up, Welch-Satterthwaite degrees of freedom.
-
-    If no dataset has any spread, p is the smallest p-value of a dataset, by Bonferroni over all of
-    them.
-    """
-    values, _, _, errors, freedoms, p_values = zip(*pairs, strict=True)
-    mean, variance = float(np.mean(values)), sum(error**2 for error in errors)
-    error = math.sqrt(variance) / len(pairs)
-    if error == 0:
-        is_zero = abs(mean) <= 1e-12 * max(map(abs, values))  # up to rounding
-        return (
-            mean,
-            mean,
-            mean,
-            0.0,
-            math.inf,
-            1.0 if is_zero else min(1.0, len(pairs) * min(p_values)),
-        )
-    freedom = variance**2 / sum(error**4 / own for error, own in zip(errors, freedoms, strict=True))
-    ends = student_interval(mean, error, freedom, confidence_level)
-    return mean, *ends, error, freedom, float(2 * student.sf(abs(mean) / error, freedom))

@@ -4,29 +4,36 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.definitions.sample import IntArray, Sample, UnknownCandidatesError
+from torchrankmetrics.definitions.sample import UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
-from torchrankmetrics.inference.intervals import clusters_of_queries, named_clusters
-from torchrankmetrics.inference.pairing import PairedSource
+from torchrankmetrics.inference.clusters import SampleSize, clusters_of, entry_clusters
+from torchrankmetrics.inference.paired import (
+    DEFAULT_DRAWS,
+    T_OVER_BOTH,
+    T_OVER_TASKS,
+    PairTest,
+    Tested,
+    mean_limits,
+)
+from torchrankmetrics.inference.sources import ClusteredSource, PairedSource
 from torchrankmetrics.inference.standard_errors import (
     Estimate,
     Method,
+    Units,
     estimate,
+    share_effective_tasks,
     student_interval,
     units_of,
     wilson,
 )
-from torchrankmetrics.inference.testing import (
-    SeededModels,
-    share_difference,
-    share_difference_p_value,
-)
+from torchrankmetrics.inference.testing import SeededEstimate, SeededModels
 from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.study.runs import DataSet, LoadedRun
@@ -66,14 +73,28 @@ class Cell:
     is_better_than_random: bool | None = None
 
 
-# difference a - b of two models, low, high, standard error, degrees of freedom, p
-Difference = tuple[float, float, float, float, float, float]
+class Difference(NamedTuple):
+    """Difference a - b of two models on a dataset, with its interval and test."""
+
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    freedom: float
+    p_value: float
+    test: str
+
+    @property
+    def turned(self) -> "Difference":
+        """Difference b - a."""
+        return self._replace(value=-self.value, low=-self.high, high=-self.low)
 
 
 class DatasetResult(NamedTuple):
     """A measure on a dataset: cells by model, and ``chance``, the expectation under random ranking.
 
-    Models ``tested`` are on the same tasks, or ``remark`` is the reason why their queries differ.
+    Models ``tested`` are on the same tasks (``together``), or ``remark`` is the reason why their
+    queries differ.
     """
 
     cells: Mapping[str, Cell]
@@ -81,134 +102,194 @@ class DatasetResult(NamedTuple):
     tested: tuple[str, ...]
     remark: str
     pairs: Mapping[tuple[str, str], Difference]
+    size: SampleSize
+    together: "Together | None"
+
+
+class Together:
+    """Models on the same tasks, with one or more runs each; ``slope`` of the view of the measure."""
+
+    def __init__(
+        self,
+        models: Mapping[str, list[LoadedRun]],
+        measure: Measure,
+        cluster: str | None,
+        slope: float,
+    ) -> None:
+        rows = [run.rows for runs in models.values() for run in runs]
+        self.names, self.slope = list(models), slope
+        self.definition, source = measure.definition, PairedSource(rows)
+        samples, used = measure.sample(source)
+        first, clusters = samples[0], clusters_of(cluster, rows, "the table")
+        clusters = entry_clusters(clusters, rows, used, self.definition)
+        values = [self.definition.unit_values(sample, measure.rank_type) for sample in samples]
+        columns = np.stack(values, 1)
+        self.limits = mean_limits(self.definition, first, columns)
+        self.units = units_of(columns, first.weight, first.count, clusters)
+        self.sizes = tuple(map(len, models.values()))
+
+    @cached_property
+    def models(self) -> SeededModels:
+        """Means and variances over the runs of each model."""
+        return SeededModels(self.units, self.sizes, self.definition.g)
+
+    def is_single(self, *models: int) -> bool:
+        """Whether models have one run each."""
+        return all(self.sizes[i] == 1 for i in models)
+
+    def pair(self, a: int, b: int) -> Units:
+        """Units with the single runs of two models."""
+        starts = np.cumsum((0, *self.sizes))
+        return self.units.columns([starts[a], starts[b]])
+
+    def difference(self, a: int, b: int, level: float) -> Difference:
+        """Difference of two models: by the test of ``compare`` for single runs, by t for several."""
+        found = self.models.estimate(level, a, b)
+        about = found.standard_error * abs(self.slope), found.freedom
+        if self.is_single(a, b):
+            test = PairTest(self.pair(a, b), self.definition, self.limits, DEFAULT_DRAWS)
+            tested = test.tested(level)
+        else:
+            name = T_OVER_TASKS if 1 in (self.sizes[a], self.sizes[b]) else T_OVER_BOTH
+            tested = Tested(found.low, found.high, found.p_value_of(0.0), name)
+        low, high, p_value, test_name, *_ = tested.scaled(self.slope)
+        return Difference(found.value * self.slope, low, high, *about, p_value, test_name)
 
 
 def evaluate_dataset(
     dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None
 ) -> DatasetResult:
     """Compute a measure for all models of a dataset; ValueError if tasks lack a column that it or the clusters need."""
-    definition = measure.definition
-    slope, chance, aligned = 1.0, math.nan, dict[str, list[LoadedRun]]()
+    source = ClusteredSource(dataset.reference.analysis, cluster)
+    slope, chance, size = 1.0, math.nan, None
+    can_test = measure.definition.is_function_of_mean(measure.rank_type)
     try:
-        sample, _ = _sample(dataset.reference, measure, None)
-        if len(sample.weight) and definition.is_function_of_mean(measure.rank_type):
-            aligned = dataset.aligned
-        if len(sample.weight) and definition.has_null:
+        sample, _ = source.sample(measure)
+        can_test &= len(sample.weight) > 0
+        size = source.size(measure) if len(sample.weight) else None
+        if len(sample.weight) and measure.definition.has_null:
             moments = measure.moments(sample)
-            in_view, slope = affine_view(definition, measure.view, moments)
+            in_view, slope = affine_view(measure.definition, measure.view, moments)
             chance = in_view(moments.mean)
-    except (ExpectationUnavailableError, UnknownCandidatesError):
-        aligned = aligned if measure.view == "base" else {}
-    models, remark = _together(list(aligned.values()), measure, cluster)
-    tested = () if remark else tuple(aligned)
-    places = {} if models is None else {model: (models, i) for i, model in enumerate(tested)}
+    except UnknownCandidatesError:
+        can_test &= size is not None and measure.view == "base"
+    except ExpectationUnavailableError:
+        can_test &= measure.view == "base"
+    aligned = dataset.aligned if can_test else {}
+    together, remark = _together(aligned, measure, cluster, slope)
     cells = {
-        m: _cell(runs, measure, places.get(m), confidence_level, cluster)
-        for m, runs in dataset.models.items()
+        model: _cell(model, runs, measure, together, confidence_level, cluster)
+        for model, runs in dataset.models.items()
     }
-    pairs = dict[tuple[str, str], Difference]()
-    if models is not None and measure.higher_is_better is not None:
-        # shares of single runs have exact tests
-        is_exact = definition.is_share and set(models.sizes) == {1} and models.units.is_binary
-        for a, b in combinations(range(len(tested)), 2):
-            found = models.estimate(confidence_level, a, b)
-            ends, p = (found.low, found.high), found.p_value_of(0.0)
-            if is_exact:
-                shares = models.units.discordant(a, b)
-                ends, p = (
-                    share_difference(*shares, confidence_level),
-                    share_difference_p_value(*shares, 0.0),
-                )
-            low, high = sorted(end * slope for end in ends)
-            error = found.standard_error * abs(slope)
-            pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, p)
-    return DatasetResult(cells, chance, tested, remark, pairs)
+    tested = () if remark else tuple(aligned)
+    pairs = _pairs(together, measure, confidence_level)
+    return DatasetResult(cells, chance, tested, remark, pairs, size or source.size(), together)
 
 
-def _sample(
-    run: LoadedRun, measure: Measure, cluster: str | None
-) -> tuple[Sample, IntArray | None]:
-    """The tasks or queries of a run, and their clusters."""
-    definition = measure.definition
-    if definition.of_tasks is None:
-        keys = None if cluster is None else clusters_of_queries(run.analysis, measure, cluster)
-        return measure.sample(run.analysis), keys
-    (sample,), chosen = definition.sample(PairedSource([run.rows]), measure.side, measure.average)
-    return sample, None if cluster is None else named_clusters(run.rows, cluster)[chosen]
+def _pairs(
+    together: Together | None, measure: Measure, confidence_level: float
+) -> dict[tuple[str, str], Difference]:
+    """Differences of all pairs of models; none for a measure without a direction."""
+    if together is None or measure.higher_is_better is None:
+        return {}
+    names = together.names
+    return {
+        (names[a], names[b]): together.difference(a, b, confidence_level)
+        for a, b in combinations(range(len(names)), 2)
+    }
 
 
 def _together(
-    models: list[list[LoadedRun]], measure: Measure, cluster: str | None
-) -> tuple[SeededModels | None, str]:
-    """All runs of models on the same tasks, None for a single task; or the reason why their queries differ."""
-    rows, definition = [run.rows for runs in models for run in runs], measure.definition
-    if not rows:
+    models: Mapping[str, list[LoadedRun]], measure: Measure, cluster: str | None, slope: float
+) -> tuple[Together | None, str]:
+    """Models on the same tasks, None for a single task; or the reason why their queries differ."""
+    if not models:
         return None, ""
     try:
-        samples, chosen = definition.sample(PairedSource(rows), measure.side, measure.average)
-        keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
-        values = np.stack(
-            [definition.unit_values(sample, measure.rank_type) for sample in samples], 1
-        )
-        units = units_of(values, samples[0].weight, samples[0].count, keys)
+        found = Together(models, measure, cluster, slope)
     except ValueError as error:
-        if definition.of_tasks is not None:
+        if measure.definition.of_tasks is not None:
             raise
         return None, str(error)
-    return SeededModels(
-        units, tuple(map(len, models)), definition.g
-    ) if units.size > 1 else None, ""
+    return (found, "") if found.units.size > 1 else (None, "")
 
 
 def _cell(
+    model: str,
     runs: list[LoadedRun],
     measure: Measure,
-    place: tuple[SeededModels, int] | None,
+    together: Together | None,
     level: float,
     cluster: str | None,
 ) -> Cell:
-    """A model on a dataset; ``place``: the models on the same tasks, and its index among them."""
-    definition, rank_type = measure.definition, measure.rank_type
+    """A model on a dataset; ``together``: the models on the same tasks."""
     values = [measure.value_or_nan(run.analysis) for run in runs]
-    cell = Cell(
-        float(np.mean(values)), math.nan, math.nan, math.nan, tuple(run.run.seed for run in runs)
-    )
+    seeds = tuple(run.run.seed for run in runs)
+    cell = Cell(float(np.mean(values)), math.nan, math.nan, math.nan, seeds)
     if math.isnan(cell.value):
         return cell
-    is_mean = definition.is_function_of_mean(rank_type)
-    sample, keys = _sample(runs[0], measure, cluster)
     if len(runs) == 1:
-        method: Method = "normal" if is_mean else "bootstrap"
-        with suppress(ValueError):  # extremes, and fewer than two tasks, have no interval
-            own = estimate(definition, sample, rank_type, level, method, keys, _RESAMPLES, 0)
-            return replace(cell, **own.in_view(measure, sample)._asdict())
-        return cell
-    if place is None and is_mean and runs[0].tasks and len({run.tasks for run in runs}) == 1:
-        alone, _ = _together([runs], measure, cluster)
-        place = None if alone is None else (alone, 0)
-    if place is None:
-        # runs without common tasks, or a metric without a standard error: variance of seeds only
-        error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-        low, high = student_interval(cell.value, error, len(values) - 1, level)
-        return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
-    models, i = place
-    found, effective_tasks = (
-        models.estimate(level, i),
-        models.units.effective_tasks(models.influence[:, i]),
-    )
+        return _cell_of_tasks(cell, runs[0], measure, level, cluster)
+    if together is None or model not in together.names:
+        has_tasks = bool(runs[0].tasks) and len({run.tasks for run in runs}) == 1
+        together = None
+        if has_tasks and measure.definition.is_function_of_mean(measure.rank_type):
+            together, _ = _together({model: runs}, measure, cluster, 1.0)
+    if together is None:
+        return _cell_of_seeds(cell, values, level)
+    return _cell_of_both(cell, model, runs[0], measure, together, level)
+
+
+def _cell_of_tasks(
+    cell: Cell, run: LoadedRun, measure: Measure, level: float, cluster: str | None
+) -> Cell:
+    """A single run: its interval is over test tasks."""
+    sample, clusters = ClusteredSource(run.analysis, cluster).sample(measure)
+    definition, rank_type = measure.definition, measure.rank_type
+    method: Method = "normal" if definition.is_function_of_mean(rank_type) else "bootstrap"
+    with suppress(ValueError):  # extremes, and fewer than two tasks, have no interval
+        own = estimate(definition, sample, rank_type, level, method, clusters, _RESAMPLES, 0)
+        return replace(cell, **own.in_view(measure, sample)._asdict())
+    return cell
+
+
+def _cell_of_seeds(cell: Cell, values: list[float], level: float) -> Cell:
+    """Runs without common tasks, or a metric without a standard error: variance of seeds only."""
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    low, high = student_interval(cell.value, error, len(values) - 1, level)
+    return replace(cell, low=low, high=high, standard_error=error, seed_share=1.0)
+
+
+def _cell_of_both(
+    cell: Cell,
+    model: str,
+    run: LoadedRun,
+    measure: Measure,
+    together: Together,
+    level: float,
+) -> Cell:
+    """Several runs on the same tasks: the interval is over seeds and tasks."""
+    models, i, units = together.models, together.names.index(model), together.units
+    found = models.estimate(level, i)
+    effective_tasks = units.effective_tasks(models.influence[:, i])
     low, high = found.low, found.high
-    if definition.is_share:
-        total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
-        # a share without spread has Wilson's interval for its number of tasks
-        n = p * (1 - p) / total if total > 0 else models.units.effective
-        low, high = wilson(p, n, float(student.ppf((1 + level) / 2, found.freedom)))
-        effective_tasks = math.inf if effective_tasks == 0 or keys is None else effective_tasks
-    limits = definition.mean_limits(sample)
+    if measure.definition.is_share:
+        low, high = _seeded_share(found, units.effective, level)
+        effective_tasks = share_effective_tasks(units, effective_tasks)
+    sample = measure.sample(run.analysis)
+    limits = measure.definition.mean_limits(sample)
     if np.isfinite(limits).all():
-        ends = sorted(apply_transform(definition.g, np.array(limits), "g").tolist())
+        ends = sorted(apply_transform(measure.definition.g, np.array(limits), "g").tolist())
         low, high = max(low, ends[0]), min(high, ends[1])
     own = Estimate(found.standard_error, low, high, effective_tasks).in_view(measure, sample)
     return replace(cell, **own._asdict(), seed_share=found.split.seed_share)
+
+
+def _seeded_share(found: SeededEstimate, effective: float, level: float) -> tuple[float, float]:
+    """Wilson's interval of a share with an error over seeds and tasks; without one, of its number of tasks."""
+    p, square = min(max(found.value, 0.0), 1.0), found.standard_error**2
+    n = p * (1 - p) / square if square > 0 and 0 < p < 1 else effective
+    return wilson(p, n, float(student.ppf((1 + level) / 2, found.freedom)))
 
 
 def against_random(

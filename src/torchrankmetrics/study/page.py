@@ -16,7 +16,7 @@ from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.evaluations import rank_ecdf
 from torchrankmetrics.rendering import Tabular, paper_name
 from torchrankmetrics.rendering.tabular import render
-from torchrankmetrics.study.across import ranking
+from torchrankmetrics.study.mean_ranks import ranking
 from torchrankmetrics.study.runs import LoadedRun
 from torchrankmetrics.study.tables import Rows, StudyTable
 from torchrankmetrics.table.columns import ABSENT, Columns
@@ -26,7 +26,7 @@ from torchrankmetrics.version import __version__
 if TYPE_CHECKING:
     from torchrankmetrics.study.rank_study import RankStudy
 
-VERSION = 3
+VERSION = 4
 AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 # more distributions than _GRID are small multiples
 _MOST_CURVES, _MOST_MODELS, _MANY_TIES, _GRID = 24, 6, 0.1, 4
@@ -74,6 +74,7 @@ class Page:
             sides = " and ".join(map(str, data.reference.analysis.sides)) or "unknown"
             compared = f"{len(data.aligned)} of {len(data.models)} models"
             ties = facts.ties if facts.tie_rates else None
+            sizes = ", ".join(self.table.sizes(name)) or f"{facts.tasks} independent tasks"
             rows.append(
                 (
                     name,
@@ -83,10 +84,12 @@ class Page:
                     facts.candidates or "unknown",
                     ties,
                     compared,
+                    sizes,
                 )
             )
         return Tabular.named(
-            ("dataset", "runs", "tasks", "sides", "candidates", "ties %", "compared"), rows
+            ("dataset", "runs", "tasks", "sides", "candidates", "ties %", "compared", "sample"),
+            rows,
         )
 
     @property

@@ -13,15 +13,10 @@ from torchrankmetrics.inference.pairing import Values, known_measure, value_meas
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection
 from torchrankmetrics.plots.canvas import pyplot
-from torchrankmetrics.study.across import (
-    Averages,
-    Differences,
-    Ranking,
-    averages,
-    differences,
-    ranking,
-)
+from torchrankmetrics.study.across import Averages, averages
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
+from torchrankmetrics.study.differences import Differences, differences
+from torchrankmetrics.study.mean_ranks import Ranking, ranking
 from torchrankmetrics.study.page import AVERAGED, Page
 from torchrankmetrics.study.runs import FIELDS, DataSet, Run, find_files, paths_of, source_of
 from torchrankmetrics.study.tables import StudyTable, marked_cells
@@ -275,7 +270,7 @@ class RankStudy:
         view: View | None = None,
         *,
         confidence_level: float = 0.95,
-        cluster: str | None = None,
+        cluster: str | None = "auto",
     ) -> StudyTable:
         """Compute models by datasets: means over seeds with intervals over tasks and seeds, and marks of significance.
 
@@ -291,8 +286,9 @@ class RankStudy:
                 "adjusted_index" or "z_score".
             confidence_level (float, default 0.95): of the intervals, and 1 - the family-wise error
                 rate.
-            cluster (str, default None): unit of the intervals and tests: "group", "sample_id" (both
-                sides of a triple); None: the ranking task.
+            cluster (str, default "auto"): tasks that are dependent, as in ``compare``: both sides
+                of a triple, or the tasks of one query. Or "group", "sample_id", "query"; None: all
+                tasks are independent, as values of queries always are.
 
         Returns:
             A table with one cell per model, dataset and metric; ValueError for an empty study and
@@ -329,7 +325,7 @@ class RankStudy:
         view: View | None = None,
         *,
         confidence_level: float = 0.95,
-        cluster: str | None = None,
+        cluster: str | None = "auto",
     ) -> Averages:
         """Average models over the datasets with values of all of them; arguments as in ``table``.
 
@@ -348,7 +344,7 @@ class RankStudy:
         view: View | None = None,
         *,
         confidence_level: float = 0.95,
-        cluster: str | None = None,
+        cluster: str | None = "auto",
     ) -> Differences:
         """Subtract model ``b`` from ``a`` on every dataset, and average; other arguments as in ``table``.
 
@@ -387,7 +383,7 @@ class RankStudy:
         view: View | None = None,
         *,
         confidence_level: float = 0.95,
-        cluster: str | None = None,
+        cluster: str | None = "auto",
         title: str = "Rank study",
     ) -> str | None:
         """Write a page of tables and figures in one HTML file; ``verify`` checks its manifest against the ranks.
@@ -409,12 +405,14 @@ class RankStudy:
     def _result(
         self, name: str, measure: Measure, confidence_level: float, cluster: str | None
     ) -> DatasetResult:
-        check_choice("cluster", cluster, (None, "group", "sample_id"))
+        check_choice("cluster", cluster, ("auto", "group", "sample_id", "query", None))
         part, measure = self._part(name, measure)
-        if cluster is not None and part.metric:
-            raise ValueError(
-                "cluster must be None for values of queries, which are independent units"
-            )
+        if part.metric:
+            if cluster not in ("auto", None):
+                raise ValueError(
+                    "cluster must be 'auto' or None for values of queries, which are independent"
+                )
+            cluster = None
         key = (name, measure, confidence_level, cluster)
         if key not in self._results:
             self._results[key] = evaluate_dataset(part, measure, confidence_level, cluster)

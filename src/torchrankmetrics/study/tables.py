@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.plots.datasets import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Entry, Column, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.study.cells import Cell, DatasetResult
+from torchrankmetrics.study.figures import intervals_by_dataset
 from torchrankmetrics.study.runs import Facts
 from torchrankmetrics.validation import check_choice
 
@@ -94,7 +94,7 @@ class StudyTable(Rendered):
         )
 
     def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
-        """Draw a metric (its key; default: the first one), see ``plots.intervals_by_dataset``."""
+        """Draw a metric (its key; default: the first one), see ``study.intervals_by_dataset``."""
         key = check_choice(
             "metric", metric or self.measures[0].key, [one.key for one in self.measures]
         )
@@ -128,17 +128,30 @@ class StudyTable(Rendered):
                     *(self._entry(one, *place) for place in places for one in self.measures),
                 ]
             )
-        metric = () if several else (f"Metric: {paper_name(self.measures[0].key)}.",)
-        return Tabular(columns, lines, (*metric, *self.notes))
+        return Tabular(columns, lines, self.notes)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Legend, then facts and warnings of the datasets."""
-        about = [
-            "; ".join([f"{data}: {self.facts[data]}", *self.warnings[data]]) + "."
-            for data in self.datasets
-        ]
+        about = []
+        for data in self.datasets:
+            facts = f"{data}: {self.facts[data]}"
+            about.append("; ".join([facts, *self.sizes(data), *self.warnings[data]]) + ".")
         return (*self.legend, *about, *self.doubts)
+
+    def sizes(self, dataset: str) -> list[str]:
+        """Numbers of queries, and of clusters, that intervals and tests of a dataset have as their sample."""
+        found = [str(self.results[one.key, dataset].size) for one in self.measures]
+        plain = f"{self.facts[dataset].tasks} tasks"
+        facts = str(self.facts[dataset])
+        return [size for size in dict.fromkeys(found) if size not in (plain, facts)]
+
+    @property
+    def _directions(self) -> str:
+        """Metrics with the better direction of their values."""
+        ends = {True: " (higher is better)", False: " (lower is better)", None: ""}
+        names = [f"{paper_name(one.key)}{ends[one.higher_is_better]}" for one in self.measures]
+        return f"Metric{'s' * (len(names) > 1)}: {', '.join(names)}."
 
     @property
     def legend(self) -> tuple[str, ...]:
@@ -151,14 +164,15 @@ class StudyTable(Rendered):
         ]
         several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
         rate = f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
-        found, bold = [], "Bold: best of its dataset."
+        found, bold = [self._directions], "Bold: best of its dataset."
         if self.intervals:
             values, over = (
                 ("Means over seeds", "tasks and training seeds")
                 if several
                 else ("Values", "test tasks")
             )
-            unit = "" if self.cluster is None else f", clustered by {self.cluster}"
+            is_column = self.cluster not in (None, "auto")
+            unit = f", clustered by {self.cluster}" if is_column else ""
             found.append(
                 f"{values} with {100 * self.confidence_level:g}% intervals over {over}{unit}."
             )
@@ -175,7 +189,7 @@ class StudyTable(Rendered):
             other = self.baseline_name or "the best"
             found.append(
                 f"{bold} {mark} significantly different from {other} ({test} {number} pairwise "
-                "comparisons)."
+                f"comparisons; {' or '.join(self._tests)})."
             )
         elif any(cell.best for cell in cells):
             found.append(bold)
@@ -184,6 +198,12 @@ class StudyTable(Rendered):
                 f"{RANDOM}: not significantly better than random ranking ({rate} for each metric)."
             )
         return tuple(found)
+
+    @property
+    def _tests(self) -> list[str]:
+        """Names of the tests of pairs."""
+        pairs = [one for result in self.results.values() for one in result.pairs.values()]
+        return sorted({pair.test for pair in pairs})
 
     @property
     def num_tests(self) -> int:
@@ -285,7 +305,9 @@ class StudyTable(Rendered):
 def _pairs(results: Results) -> dict[tuple[str, str, str, str], float]:
     """P-values of all pairs of models by (metric, dataset, a, b)."""
     return {
-        (*place, *pair): p for place, one in results.items() for pair, (*_, p) in one.pairs.items()
+        (*place, *pair): found.p_value
+        for place, one in results.items()
+        for pair, found in one.pairs.items()
     }
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.inference.intervals import check_confidence_level
@@ -16,7 +16,7 @@ from torchrankmetrics.metrics.registry import Metrics, Selection
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.study.page import VERSION, Page, manifest_text
 from torchrankmetrics.study.rank_study import RankStudy
-from torchrankmetrics.study.runs import Run
+from torchrankmetrics.study.runs import FIELDS, Run
 from torchrankmetrics.table.files import num_stored_rows
 from torchrankmetrics.validation import shorten, truncate
 
@@ -77,48 +77,70 @@ def verify(
             f"folder must be a directory with files of ranks, got {shorten(os.fspath(folder))}"
         )
     page, study = _manifest(Path(report)), RankStudy()
-    known = Selection(VIEWS).measures(metrics)  # the page names the view
-    try:
-        options, numbers = (
-            page["options"],
-            [one for _, one in _entries(page["tables"]) if isinstance(one, int | float)],
-        )
-        measures = [known.get(key, key) for key in options["metrics"]]
-        runs = [
-            (str(one["model"]), str(one["dataset"]), str(one["seed"]), one["file"])
-            for one in page["files"]
-        ]
-        order = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
-        tests = {
-            "confidence_level": check_confidence_level(options["confidence_level"]),
-            "cluster": options["cluster"],
-        }
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"the manifest of {report} is damaged: {shorten(error)}") from error
-    if unknown := [one for one in measures if isinstance(one, str) and known_measure(one) is None]:
-        raise ValueError(
-            f"the page is of the metric {unknown[0]!r}, which is user-defined: pass it in metrics="
-        )
-    differing = [one for run in runs for one in _add_file(study, base, *run)]
+    inputs = _read_inputs(page, report, metrics)
+    unreadable = [one for run in inputs.runs for one in _add_file(study, base, *run)]
     notes = ["Only the manifest of the page is verified, not its displayed text and figures."]
-    if differing:
+    differing = unreadable
+    if unreadable:
         notes.append("No number was computed again, because files are missing or damaged.")
     else:
-        study.arrange(*order)
-        ours = json.loads(manifest_text(Page(study, study.table(measures, **tests)).manifest()))
-        computed, theirs = dict(_entries(ours)), dict(_entries(page))
-        pairs = [
-            (path, theirs.get(path, "missing"), computed.get(path, "missing"))
-            for path in computed | theirs
-        ]
-        differing = [
-            (": ".join(path), a, b) for path, a, b in pairs if not _is_same(path[-1], a, b)
-        ]
+        study.arrange(inputs.models, inputs.datasets)
+        table = study.table(inputs.measures, **inputs.tests)
+        ours = json.loads(manifest_text(Page(study, table).manifest()))
+        differing = _compared(page, ours)
         if differing and all(where.startswith("versions") for where, *_ in differing):
             notes.append("Only versions differ: the numbers are the same.")
     agree = "agree" if not differing else f"{len(differing)} differences"
-    notes.insert(0, f"{len(runs)} files and {len(numbers)} numbers: {agree}.")
-    return Verification(tuple(differing), len(runs), len(numbers), tuple(notes))
+    notes.insert(0, f"{len(inputs.runs)} files and {inputs.num_numbers} numbers: {agree}.")
+    return Verification(tuple(differing), len(inputs.runs), inputs.num_numbers, tuple(notes))
+
+
+class _Inputs(NamedTuple):
+    """What the manifest of a page says that it was computed from."""
+
+    measures: list[Any]
+    models: list[str]
+    datasets: list[str]
+    runs: list[tuple[str, str, str, Any]]  # model, dataset, seed and file
+    tests: dict[str, Any]
+    num_numbers: int
+
+
+def _read_inputs(page: dict[str, Any], report: object, metrics: Metrics) -> _Inputs:
+    """Read the manifest; ValueError if it is damaged, or has a metric that is not known."""
+    known = Selection(VIEWS).measures(metrics)  # the page names the view
+    try:
+        options = page["options"]
+        inputs = _Inputs(
+            [known.get(key, key) for key in options["metrics"]],
+            list(map(str, page["models"])),
+            list(map(str, page["datasets"])),
+            [(*(str(one[name]) for name in FIELDS), one["file"]) for one in page["files"]],
+            {
+                "confidence_level": check_confidence_level(options["confidence_level"]),
+                "cluster": options["cluster"],
+            },
+            sum(isinstance(one, int | float) for _, one in _entries(page["tables"])),
+        )
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"the manifest of {report} is damaged: {shorten(error)}") from error
+    for one in inputs.measures:
+        if isinstance(one, str) and known_measure(one) is None:
+            raise ValueError(
+                f"the page is of the metric {one!r}, which is user-defined: pass it in metrics="
+            )
+    return inputs
+
+
+def _compared(page: dict[str, Any], ours: dict[str, Any]) -> list[_Difference]:
+    """Entries of the manifest that differ from those computed again."""
+    theirs, computed = dict(_entries(page)), dict(_entries(ours))
+    differing = []
+    for path in computed | theirs:
+        a, b = theirs.get(path, "missing"), computed.get(path, "missing")
+        if not _is_same(path[-1], a, b):
+            differing.append((": ".join(path), a, b))
+    return differing
 
 
 def _manifest(path: Path) -> dict[str, Any]:

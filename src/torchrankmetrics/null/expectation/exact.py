@@ -18,7 +18,9 @@ def strategies(
     definition: RankDefinition,
 ) -> Iterator[Callable[[RankDefinition, CandidateCounts], Moments | None]]:
     """Yield the strategies for a metric, in order; they return None or raise for counts that they do not serve."""
-    kind, p, a = definition.aggregation, known(definition.f).exponent, known(definition.g).exponent
+    kind = definition.aggregation
+    p = known(definition.f).exponent
+    a = known(definition.g).exponent
     if definition.is_mean_of_f:
         yield mean_of_f
     elif definition.is_geometric_mean:
@@ -61,7 +63,8 @@ def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Momen
     log_mean = log_spread = 0.0
     for weight in np.unique(counts.weight):
         part = counts.weight == weight
-        N, count = counts.num_candidates[part], counts.count[part]
+        N = counts.num_candidates[part]
+        count = counts.count[part]
         log_factor, relative_variance = _power_moments(
             prefix_rule(N.tobytes()), known(definition.g).direction * weight
         )

@@ -3,6 +3,7 @@
 import math
 from functools import lru_cache
 from itertools import accumulate, repeat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
@@ -19,99 +20,138 @@ _CUMULANTS = 20  # known of each sum
 _SERIES = 0.25
 _ROWS = 32  # values of t at a time
 _BLOCK = 1 << 19
-_SIGNS = (-1.0) ** np.arange(_CUMULANTS + 1)
+_ORDERS = np.arange(_CUMULANTS + 1)
+_SIGNS = (-1.0) ** _ORDERS
 _FACTORIALS = np.array([math.factorial(j) for j in range(_CUMULANTS + 1)], dtype=np.float64)
 
 
 def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5, by an integral over the Laplace transform."""
-    p, a = known(definition.f).exponent, known(definition.g).exponent
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5, by a Laplace transform."""
+    p = known(definition.f).exponent
+    a = known(definition.g).exponent
     if counts.num_candidates[-1] == 1:
         return Moments(1.0, 0.0)
+
     with np.errstate(over="ignore", invalid="ignore"):  # in terms that are not selected
         S = _PowerSum(counts, p)
-        first, second = _relative_moments(S, a)
+        first, second = _LaplaceIntegral(S, a).moments()
+
     scale = math.exp(a * S.log_mean)
-    return Moments(scale * (1 + first), scale**2 * max(second - 2 * first - first**2, 0.0))
+    variance = max(second - 2 * first - first**2, 0.0)
+    return Moments(scale * (1 + first), scale**2 * variance)
 
 
-def _relative_moments(S: "_PowerSum", a: float) -> tuple[float, float]:
-    """E[(S / mu)^a] - 1 and E[(S / mu)^(2a)] - 1."""
-    exponents = np.array([a, 2 * a])
-    order = max(2, math.floor(2 * a + 0.3) + 1)  # so that t^(order - 1 - 2a) is integrable at zero
-    taylor = _SIGNS / _FACTORIALS * moments_of(S.cumulants)  # of E exp(-t (S / mu - 1))
-    head = taylor[2:order]  # subtracted under the integral and added again through Gamma functions
-    step = min(0.21, 0.7 / math.sqrt(2 * abs(a)))
-    spread = float(S.cumulants[2])
-    lowest = order - exponents.max()
-    u = math.log(max(1.0, lowest)) + (math.log(1e-18) - max(math.log(spread), 0.0)) / lowest
-    log_gamma = gammaln(-exponents)[:, None]
-    sums = np.zeros(2)
-    end = math.log((100 + 100 * abs(a)) / S.smallest)  # beyond, exp(-t S / mu) is nothing for any S
-    while u < end:
-        t = np.exp(u + step * np.arange(_ROWS))
-        excess, log_phi = S.log_laplace(t)
-        weight = -exponents[:, None] * np.log(t) - log_gamma
-        early = (t * S.largest[-1] <= _SERIES) & (t * t * spread <= _SERIES)
-        tail = polyval(np.where(early, t, 0.0), taylor[order:])
-        subtracted = polyval(t, head) * t**2 if order > 2 else np.zeros_like(t)
-        direct = np.exp(weight - t) * (np.expm1(np.minimum(excess, 1.0)) - subtracted)
-        near = np.where(early, np.exp(weight - t + order * np.log(t)) * tail, direct)
-        far = np.exp(weight + log_phi) - np.exp(weight - t) * (1 + subtracted)
-        terms = step * np.where(excess < 1, near, far)
-        sums += terms.sum(1)
-        last = np.abs(terms[:, -1])
-        if t[-1] > 2 + 2 * abs(a) and (last <= 1e-18 * np.abs(sums)).all() and log_phi[-1] < -40:
-            break
-        u += step * _ROWS
-    known = np.array([sum(b * poch(-e, k) for k, b in enumerate(head, 2)) for e in exponents])
-    first, second = known + np.sign(rgamma(-exponents)) * sums
-    return float(first), float(second)
+class _LaplaceIntegral:
+    """E[(S / mu)^e] - 1 for e = a and e = 2a, by the trapezoidal rule for an integral over log t.
+
+    The integrand is t^-e (E exp(-t S / mu) - e^-t (1 + head)) / Gamma(-e). The head, the first terms
+    of the Taylor series of E exp(-t (S / mu - 1)), makes it integrable at t = 0; its own integral
+    is a Gamma function.
+    """
+
+    def __init__(self, S: "_PowerSum", a: float) -> None:
+        self._sum = S
+        self._exponents = np.array([a, 2 * a])
+        self._order = max(2, math.floor(2 * a + 0.3) + 1)
+        taylor = _SIGNS / _FACTORIALS * moments_of(S.cumulants)
+        self._head = taylor[2 : self._order]
+        self._rest = taylor[self._order :]
+        self._log_gamma = gammaln(-self._exponents)[:, None]
+        self._spread = float(S.cumulants[2])
+        self._step = min(0.21, 0.7 / math.sqrt(2 * abs(a)))
+        self._far = 2 + 2 * abs(a)  # from here on the terms decrease
+        # beyond the end exp(-t S / mu) vanishes for every possible S
+        self._end = math.log((100 + 100 * abs(a)) / S.smallest)
+
+    def moments(self) -> tuple[float, float]:
+        sums = np.zeros(2)
+        u = self._start()
+        while u < self._end:
+            t = np.exp(u + self._step * np.arange(_ROWS))
+            excess, log_phi = self._sum.log_laplace(t)
+            terms = self._terms(t, excess, log_phi)
+            sums += terms.sum(1)
+            is_small = (np.abs(terms[:, -1]) <= 1e-18 * np.abs(sums)).all()
+            if is_small and t[-1] > self._far and log_phi[-1] < -40:
+                break
+            u += self._step * _ROWS
+
+        first, second = self._integral_of_head() + np.sign(rgamma(-self._exponents)) * sums
+        return float(first), float(second)
+
+    def _start(self) -> float:
+        """Log of the t below which the integrand is negligible."""
+        lowest = self._order - self._exponents.max()
+        size = math.log(1e-18) - max(math.log(self._spread), 0.0)
+        return float(math.log(max(1.0, lowest)) + size / lowest)
+
+    def _terms(self, t: FloatArray, excess: FloatArray, log_phi: FloatArray) -> FloatArray:
+        """Terms of the trapezoidal rule at ascending t, (2, len(t)); arguments as log_laplace."""
+        weight = -self._exponents[:, None] * np.log(t) - self._log_gamma
+        head = polyval(t, self._head) * t**2 if len(self._head) else np.zeros_like(t)
+
+        # the rest of the Taylor series where its terms are small
+        early = (t * self._sum.largest[-1] <= _SERIES) & (t * t * self._spread <= _SERIES)
+        rest = polyval(np.where(early, t, 0.0), self._rest)
+        by_series = np.exp(weight - t + self._order * np.log(t)) * rest
+
+        # beyond it, differences that keep their digits
+        direct = np.exp(weight - t) * (np.expm1(np.minimum(excess, 1.0)) - head)
+        far = np.exp(weight + log_phi) - np.exp(weight - t) * (1 + head)
+        near = np.where(early, by_series, direct)
+        return np.asarray(self._step * np.where(excess < 1, near, far))
+
+    def _integral_of_head(self) -> FloatArray:
+        return np.array(
+            [sum(b * poch(-e, k) for k, b in enumerate(self._head, 2)) for e in self._exponents]
+        )
 
 
 class _PowerSum:
-    """S = sum of v_i r_i^p relative to its mean mu, over distinct (N, v) sorted by the largest value of v r^p / mu."""
+    """S = sum of v_i r_i^p relative to its mean mu, over pairs (N, v) by ascending max of v r^p / mu."""
 
     def __init__(self, counts: CandidateCounts, p: float) -> None:
         self._p = p
         N, index = np.unique(counts.num_candidates, return_inverse=True)
-        (mean, excess), scale, kappa = (
-            part[..., index] for part in _rank_cumulants(N.tobytes(), p)
-        )
+        of_ranks = _rank_cumulants(N.tobytes(), p)
+        mean, excess = of_ranks.means[:, index]
         share = counts.count * counts.weight
-        total, total_excess = float((share * mean).sum()), float((share * excess).sum())
-        self.log_mean = math.log1p(total_excess) if abs(total_excess) < 0.5 else math.log(total)
-        unit, at_top = counts.weight / total, counts.num_candidates.astype(np.float64) ** p
+        total = float((share * mean).sum())
+        total_excess = float((share * excess).sum())
+        is_near_one = abs(total_excess) < 0.5
+        self.log_mean = math.log1p(total_excess) if is_near_one else math.log(total)
+
+        unit = counts.weight / total
+        at_top = counts.num_candidates.astype(np.float64) ** p
+        largest = unit * np.maximum(at_top, 1.0)
+        order = np.argsort(largest, kind="stable")
         self.smallest = float((counts.count * unit * np.minimum(at_top, 1.0)).sum())
-        order = np.argsort(unit * np.maximum(at_top, 1.0), kind="stable")
-        self.largest = (unit * np.maximum(at_top, 1.0))[order]
-        self._N, self._count, self._unit = (
-            counts.num_candidates[order],
-            counts.count[order],
-            unit[order],
-        )
-        own = (counts.count * kappa * (unit * scale) ** np.arange(_CUMULANTS + 1)[:, None])[
-            :, order
-        ]
+        self.largest = largest[order]
+        self._N = counts.num_candidates[order]
+        self._count = counts.count[order]
+        self._unit = unit[order]
+
+        scale = unit * of_ranks.scale[index]
+        own = counts.count * of_ranks.kappa[:, index] * scale ** _ORDERS[:, None]
+        own = own[:, order]
         self.cumulants = own.sum(1)
-        # of all pairs before one: coefficients of log E exp(-t (S / mu - 1)), and means
-        before = (
-            np.cumsum(own, axis=1, dtype=np.longdouble).astype(np.float64)
-            * (_SIGNS / _FACTORIALS)[:, None]
-        )
-        self._series = np.concatenate([np.zeros((_CUMULANTS + 1, 1)), before], axis=1)
+        self._series = _series_before(own)
         self._mean_before = np.append(0.0, np.cumsum(self._count * self._unit * mean[order]))
 
     def log_laplace(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu) for ascending t, each (len(t),)."""
-        # pairs summed by cumulants
+        # the first pairs by their cumulants
         small = np.searchsorted(self.largest, _SERIES / t, side="right")
         excess = polyval(t, self._series[2:, small], tensor=False) * t**2
         log_phi = excess - t * self._mean_before[small]
+
+        # the others by quadrature over their ranks
         begin = int(small.min())
-        N, unit = self._N[begin:], self._unit[begin:]  # the others, by quadrature over their ranks
-        count = np.where(np.arange(begin, len(self._N)) >= small[:, None], self._count[begin:], 0)
-        for part in _groups(N, unit) if len(N) else ():
+        N = self._N[begin:]
+        unit = self._unit[begin:]
+        is_large = np.arange(begin, len(self._N)) >= small[:, None]
+        count = np.where(is_large, self._count[begin:], 0)
+        for part in _groups(N, unit):
             rows = np.flatnonzero(count[:, part].any(1))
             if len(rows):
                 each = (self._pairs(N[part], unit[part], t[rows]) * count[rows][:, part]).sum(-1)
@@ -130,11 +170,26 @@ class _PowerSum:
         return _powers(rule, self._p, s).reshape(2, len(t), len(unit))
 
 
+def _series_before(own: FloatArray) -> FloatArray:
+    """Taylor coefficients of log E exp(-t (S / mu - 1)) of all pairs before each one, (21, u + 1)."""
+    running = np.cumsum(own, axis=1, dtype=np.longdouble).astype(np.float64)
+    before = running * (_SIGNS / _FACTORIALS)[:, None]
+    return np.concatenate([np.zeros((_CUMULANTS + 1, 1)), before], axis=1)
+
+
+class _RankCumulants(NamedTuple):
+    """Of r uniform on {1..N} for u values of N."""
+
+    means: FloatArray  # (2, u): E[r^p] and E[r^p - 1]
+    scale: FloatArray  # (u,)
+    kappa: FloatArray  # (21, u): cumulants 2..20 of (r^p - 1) / scale
+
+
 @lru_cache(maxsize=32)
-def _rank_cumulants(upper: bytes, p: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """E[r^p] and E[r^p - 1], a scale, and cumulants 2..20 of (r^p - 1) / scale: (2, u), (u,), (21, u)."""
+def _rank_cumulants(upper: bytes, p: float) -> _RankCumulants:
     N = np.frombuffer(upper, dtype=np.int64)
-    means, scale = np.zeros((2, len(N))), np.ones(len(N))
+    means = np.zeros((2, len(N)))
+    scale = np.ones(len(N))
     kappa = np.zeros((_CUMULANTS + 1, len(N)))
     # N of one size together: moments of small N around the mean of large ones would lose their
     # digits
@@ -144,15 +199,18 @@ def _rank_cumulants(upper: bytes, p: float) -> tuple[FloatArray, FloatArray, Flo
         rule = prefix_rule(N[part].tobytes(), panel_ratio(p))
         # both means: r^p - 1 preserves the digits of small |p|, r^p the digits of negative p
         excess = np.expm1(p * np.log(rule.nodes))
-        scale[part] = largest = max(float(np.abs(excess).max()), 1e-300)
+        largest = max(float(np.abs(excess).max()), 1e-300)
+        scale[part] = largest
         values = excess / largest
         values -= rule.means(values)[-1]
         powers = accumulate(repeat(values, _CUMULANTS), np.multiply, initial=np.ones_like(values))
         kappa[:, part] = cumulants_of(np.stack([rule.means(power) for power in powers]))
-        kappa[1, part], kappa[2, part] = 0.0, rule.variances(values)
-        means[:, part] = rule.means(rule.nodes**p), rule.means(excess)
+        kappa[1, part] = 0.0
+        kappa[2, part] = rule.variances(values)
+        means[0, part] = rule.means(rule.nodes**p)
+        means[1, part] = rule.means(excess)
     kappa[:, N == 1] = 0.0
-    return means, scale, kappa
+    return _RankCumulants(means, scale, kappa)
 
 
 def cumulants_of(moments: FloatArray) -> FloatArray:
@@ -177,9 +235,12 @@ def moments_of(kappa: FloatArray) -> FloatArray:
 
 
 def _groups(N: IntArray, unit: FloatArray) -> list[IntArray]:
-    """Split pairs into groups that one quadrature rule serves: of one weight, or of one N, whichever are fewer."""
-    weights, sizes = np.unique(unit, return_inverse=True), np.unique(N, return_inverse=True)
-    label = (weights if len(weights[0]) <= len(sizes[0]) else sizes)[1]
+    """Split pairs into groups of one weight, or of one N, whichever are fewer: one rule serves each."""
+    if len(N) == 0:
+        return []
+    weights, by_weight = np.unique(unit, return_inverse=True)
+    sizes, by_size = np.unique(N, return_inverse=True)
+    label = by_weight if len(weights) <= len(sizes) else by_size
     order = np.lexsort((N, label))
     return np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
 
@@ -187,11 +248,11 @@ def _groups(N: IntArray, unit: FloatArray) -> list[IntArray]:
 def _uniform(N: FloatArray, s: FloatArray) -> FloatArray:
     """Lambda and log phi of r uniform on {1..N} at s: closed forms, (2, *s.shape)."""
     excess = _log_sinhc(s * N / 2) - _log_sinhc(s / 2)
+    near = excess - s * (N + 1) / 2
     with np.errstate(divide="ignore"):
         far = -s + np.log(-np.expm1(-s * N)) - np.log(-np.expm1(-s)) - np.log(N)
-    return np.stack(
-        [np.where(N == 1, 0.0, excess), np.where(s * N < 1, excess - s * (N + 1) / 2, far)]
-    )
+    log_phi = np.where(s * N < 1, near, far)
+    return np.stack([np.where(N == 1, 0.0, excess), log_phi])
 
 
 def _powers(rule: PrefixRule, p: float, s: FloatArray) -> FloatArray:
@@ -202,8 +263,9 @@ def _powers(rule: PrefixRule, p: float, s: FloatArray) -> FloatArray:
     block = max(1, _BLOCK // len(x))
     for begin in range(0, len(s), block):
         part = s[begin : begin + block, None]
-        y, linear = part * x, part * mean
-        lam, log_phi = result[0, begin : begin + block], result[1, begin : begin + block]
+        y = part * x
+        linear = part * mean
+        lam, log_phi = result[:, begin : begin + block]  # views, filled below
         near = linear < 0.5
         if near.any():
             # here max y >= 1/4: E[e^-y - 1 + y] is smaller than y by at most two or three digits
@@ -237,43 +299,61 @@ def _log_sinhc(x: FloatArray) -> FloatArray:
 
 
 _NODES = _CUMULANTS // 2
-_MEAN_TOLERANCE, _VARIANCE_TOLERANCE = 1e-12, 1e-10
+_MEAN_TOLERANCE = 1e-12
+_VARIANCE_TOLERANCE = 1e-10
 
 
 def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by Gauss rules with 8 and 10 nodes, from 20 cumulants of the sum."""
-    p, a = known(definition.f).exponent, known(definition.g).exponent
-    S = _PowerSum(counts, p)
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by Gauss rules from 20 cumulants of the sum."""
+    a = known(definition.g).exponent
+    S = _PowerSum(counts, known(definition.f).exponent)
     spread = math.sqrt(S.cumulants[2])
-    kappa = (S.cumulants / spread ** np.arange(_CUMULANTS + 1))[:_CUMULANTS]
+    kappa = (S.cumulants / spread**_ORDERS)[:_CUMULANTS]
     kappa[2] = 0.0  # E exp(u Z - u^2 / 2) generates the Hermite moments
-    moments, scale, found = moments_of(kappa), math.exp(a * S.log_mean), []
-    for nodes in (_NODES - 2, _NODES):
-        rule = _gauss_hermite(moments, nodes)
-        if rule is not None and spread * rule[0].min() > -1:
-            value = np.expm1(a * np.log1p(spread * rule[0]))
-            mean = rule[1] @ value
-            found.append(
-                Moments(
-                    float(scale * (1 + mean)), float(scale**2 * (rule[1] @ (value - mean) ** 2))
-                )
-            )
-    if len(found) == 2:
-        coarse, fine = found
-        close = abs(coarse.mean - fine.mean) <= _MEAN_TOLERANCE * fine.mean
-        if close and abs(coarse.variance - fine.variance) <= _VARIANCE_TOLERANCE * fine.variance:
-            return fine
-    raise unavailable(
-        definition, "has no moments of stated accuracy for so few tasks with so many candidates"
+    moments = moments_of(kappa)
+
+    coarse = _moments_by_rule(_gauss_hermite(moments, _NODES - 2), spread, a)
+    fine = _moments_by_rule(_gauss_hermite(moments, _NODES), spread, a)
+    if coarse is None or fine is None or not _agree(coarse, fine):
+        raise unavailable(
+            definition, "has no moments of stated accuracy for so few tasks with so many candidates"
+        )
+    scale = math.exp(a * S.log_mean)
+    return Moments(float(scale * (1 + fine.mean)), float(scale**2 * fine.variance))
+
+
+def _moments_by_rule(
+    rule: tuple[FloatArray, FloatArray] | None, spread: float, a: float
+) -> Moments | None:
+    """Moments of (S / mu)^a - 1 by a Gauss rule; None without a rule, or if S is negative at a node."""
+    if rule is None:
+        return None
+    nodes, weights = rule
+    if spread * nodes.min() <= -1:
+        return None
+    value = np.expm1(a * np.log1p(spread * nodes))
+    mean = float(weights @ value)
+    return Moments(mean, float(weights @ (value - mean) ** 2))
+
+
+def _agree(coarse: Moments, fine: Moments) -> bool:
+    mean_error = abs(coarse.mean - fine.mean)
+    variance_error = abs(coarse.variance - fine.variance)
+    return (
+        mean_error <= _MEAN_TOLERANCE * (1 + fine.mean)
+        and variance_error <= _VARIANCE_TOLERANCE * fine.variance
     )
 
 
 def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatArray] | None:
-    """Nodes and weights of the Gauss rule with these Hermite moments; None if rounding has spoilt them."""
+    """Nodes and weights of the Gauss rule with these Hermite moments; None if they are too inexact."""
     size = 2 * nodes
-    alpha, beta = np.zeros(nodes), np.zeros(nodes)
-    before, now = np.zeros(size), moments[:size].copy()
-    alpha[0], beta[0] = now[1], now[0]
+    alpha = np.zeros(nodes)
+    beta = np.zeros(nodes)
+    before = np.zeros(size)
+    now = moments[:size].copy()
+    alpha[0] = now[1]
+    beta[0] = now[0]
     for k in range(1, nodes):
         after = np.zeros(size)
         for j in range(k, size - k):
@@ -282,7 +362,8 @@ def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatAr
             return None
         alpha[k] = after[k + 1] / after[k] - now[k] / now[k - 1]
         beta[k] = after[k] / now[k - 1]
-        before, now = now, after
+        before = now
+        now = after
     off = np.sqrt(beta[1:])
     root, vector = np.linalg.eigh(np.diag(alpha) + np.diag(off, 1) + np.diag(off, -1))
     return root, vector[0] ** 2

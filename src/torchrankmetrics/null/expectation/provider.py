@@ -116,13 +116,15 @@ def unavailable(
 ) -> ExpectationUnavailableError:
     """Build the error that names the metric and an alternative."""
     if not definition.has_null:
-        why, instead = "has no null distribution given by candidate counts", "use view='base'"
+        why = "has no null distribution given by candidate counts"
+        instead = "use view='base'"
     return ExpectationUnavailableError(f"{shorten(definition.name)} {why}; {instead}")
 
 
 def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
     """Moments over all rank vectors, of any metric; None if the product of the N_i exceeds ``LIMIT``."""
-    N, count = counts.num_candidates, counts.count
+    N = counts.num_candidates
+    count = counts.count
     free = N > 1
     if (count[free] * np.log(N[free])).sum() > math.log(LIMIT) + 1e-9:
         return None
@@ -132,7 +134,8 @@ def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments 
     weight = np.repeat(counts.weight[free], count[free])
     fixed = float((counts.weight[~free] * count[~free]).sum())
     if fixed:
-        size, weight = np.append(size, 1), np.append(weight, fixed)
+        size = np.append(size, 1)
+        weight = np.append(weight, fixed)
     sizes = size.tolist()
     tables = {
         n: apply_transform(known(definition.f).at(n), np.arange(1, n + 1, dtype=np.float64))

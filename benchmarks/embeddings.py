@@ -1,15 +1,17 @@
-"""Exact ranks of embeddings compared with the float32 product: trained models, and a million candidates.
+"""Ranks of embeddings compared with the bare float32 product: easy and hard numbers, trained models, many candidates.
 
-python -m benchmarks.certified [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N]
+python -m benchmarks.embeddings [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N]
 [--models FOLDER]
 
-FOLDER has the directories fb15k237 and wn18rr, each with train.tsv, valid.tsv and test.tsv of
-integer ids; without it a random graph is used. The models are DistMult, trained for a few epochs.
-The product is measured alone, without counting: in batches of 256 queries with all candidates or
-with 4096; in blocks of 1024 x 1024; and whole, as ``queries @ candidates.T`` in new memory. For one
-thread CPU time is measured. FAISS (faiss-cpu), if installed, searches the 100 nearest, which gives
-unfiltered ranks up to 100. PyKEEN evaluates some of the test triples. The JSON is written after
-every case; --models FOLDER saves the trained models.
+The first cases compare random, trained, integer, repeated, rectified, equal and shifted embeddings
+with the product in batches of 256 queries and 4096 candidates, in turns. FOLDER has the directories
+fb15k237 and wn18rr, each with train.tsv, valid.tsv and test.tsv of integer ids; without it a random
+graph is used. The models are DistMult, trained for a few epochs. The product is measured alone,
+without counting: in batches of 256 queries with all candidates or with 4096; in blocks of 1024 x
+1024; and whole, as ``queries @ candidates.T`` in new memory. For one thread CPU time is measured.
+FAISS (faiss-cpu), if installed, searches the 100 nearest, which gives unfiltered ranks up to 100.
+PyKEEN evaluates some of the test triples. The JSON is written after every case; --models FOLDER
+saves the trained models.
 """
 
 import contextlib
@@ -24,7 +26,15 @@ from typing import Any
 import torch
 from benchmarks.timing import arguments, read_splits, report, save, together
 
-from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_embeddings, rank_triples
+from torchrankmetrics import (
+    KnownTriples,
+    Ranks,
+    RankTable,
+    evaluate,
+    rank_embeddings,
+    rank_scores,
+    rank_triples,
+)
 from torchrankmetrics.kg import EmbeddingScorer
 from torchrankmetrics.ranking import Candidates
 
@@ -51,6 +61,8 @@ def rows(full: bool, folder: Path | None = None, tasks: int | None = None) -> li
 def cases(
     full: bool, folder: Path | None = None, tasks: int | None = None, models: Path | None = None
 ) -> Iterator[list[dict[str, Any]]]:
+    for shape, kind, similarity in FULL if full else SOME_NUMBERS:
+        yield numbers(*shape, kind, similarity)
     for width in (200, 512) if full else (64,):
         for name, title in GRAPHS.items() if folder is not None else [("made up", "made up")]:
             splits = made_up() if folder is None else read_splits(folder / name)
@@ -70,6 +82,44 @@ def cases(
         yield search(1000, 15_000, width)
     for candidates in (8_000, 4_000) if full else ():
         yield search(1000, candidates, 64)
+
+
+SMALL, MEDIUM, LARGE = (1000, 15_000, 128), (5000, 25_000, 64), (1000, 1_000_000, 128)
+SOME_NUMBERS = [((100, 2000, 64), kind, "dot") for kind in ("random", "integers")]
+FULL = [(MEDIUM, kind, "dot") for kind in ("random", "trained", "rectified")]
+FULL += [(MEDIUM, "rectified", "cosine"), ((64, 40_943, 200), "random", "dot")]
+FULL += [(SMALL, kind, "dot") for kind in ("integers", "copies", "equal")]
+FULL += [(SMALL, "integers", "l2"), (SMALL, "shifted", "l2"), (SMALL, "random", "l1")]
+FULL += [(LARGE, kind, "dot") for kind in ("random", "trained")]
+
+
+def numbers(B: int, N: int, d: int, kind: str, similarity: str) -> list[dict[str, Any]]:
+    """Queries and candidates of one kind; "shifted" has a mean of 100 standard deviations."""
+    generator = torch.Generator().manual_seed(1)
+    candidates = torch.randn(N, d, generator=generator)
+    target = torch.randint(0, N, (B,), generator=generator)
+    queries = torch.randn(B, d, generator=generator)
+    if kind == "trained":
+        queries = candidates[target] + 0.8 * queries
+    elif kind == "integers":
+        queries, candidates = ((1.5 * x).round().clamp(-2, 2) for x in (queries, candidates))
+    elif kind == "copies":
+        candidates = candidates[: (N + 3) // 4].repeat(4, 1)[:N].contiguous()
+    elif kind == "rectified":
+        queries, candidates = ((x - 1).relu() for x in (queries, candidates))
+    elif kind == "equal":
+        candidates = candidates[:1].repeat(N, 1)
+    elif kind == "shifted":
+        queries, candidates = queries + 100, candidates + 100
+
+    def ours() -> Ranks:
+        return rank_embeddings(queries, candidates, target, similarity=similarity)
+
+    ways: list[Way] = [
+        ("product, 256 x 4096", "floor", lambda: multiplied(queries, candidates, (256, 4096))),
+        ("rank_embeddings", "ours", ours),
+    ]
+    return in_turns(f"{B} x {N}, d = {d}, {kind}, {similarity}", *ways, rounds=3, least=1)
 
 
 def in_turns(case: str, *ways: Way, **options: int) -> list[dict[str, Any]]:
@@ -126,7 +176,7 @@ def evaluation(
             torch.save((entities, relations), kept)
     known = KnownTriples(*splits, num_entities=sizes[0])
 
-    def exact(some: torch.Tensor = test) -> RankTable:
+    def by_embeddings(some: torch.Tensor = test) -> RankTable:
         held = Candidates(entities)  # made anew: what it costs is part of the evaluation
         tails = EmbeddingScorer(lambda h, r: entities[h] * relations[r], held)
         heads = EmbeddingScorer(lambda r, t: entities[t] * relations[r], held)
@@ -147,7 +197,7 @@ def evaluation(
             queries = torch.unique(test[:, columns], dim=0)
             multiplied(entities[queries[:, 0]] * relations[queries[:, 1]], entities, shape)
 
-    table = exact()
+    table = by_embeddings()
     about = evaluate(table, metrics=["mrr"])["mrr"]
     apart = (table.ranks.optimistic != by_scores().ranks.optimistic).float().mean()
     print(
@@ -156,7 +206,7 @@ def evaluation(
     ways: list[Way] = [
         ("product, 256 x all", "floor", lambda: product((256, sizes[0]))),
         ("product, 1024 x 1024", "floor", lambda: product((1024, 1024))),
-        ("rank_triples, exact", "ours", exact),
+        ("rank_triples of embeddings", "ours", by_embeddings),
         ("rank_triples of scores", "ours", by_scores),
     ]
     result = in_turns(f"{case}: {len(test)} triples, both sides", *ways, rounds=2, least=2)
@@ -170,7 +220,7 @@ def evaluation(
         )  # it holds the product of every query, relation and entity, number by number
         peer = pykeen_evaluation(entities, relations, every, splits, some, batch)
         ways = [
-            ("rank_triples, exact", "ours", lambda: exact(some)),
+            ("rank_triples of embeddings", "ours", lambda: by_embeddings(some)),
             (f"pykeen evaluate, batch {batch}", "peer", peer),
         ]
         result += in_turns(f"{case}: {SOME} triples, both sides", *ways, rounds=1, least=1)
@@ -190,7 +240,7 @@ def of_queries(
         ("product, 1024 x 1024", "floor", lambda: multiplied(queries, entities, (1024, 1024))),
         ("product, whole", "floor", lambda: queries @ entities.T),
         (
-            "exact, prepared each time",
+            "rank_embeddings",
             "ours",
             lambda: rank_embeddings(queries, entities, target.contiguous()),
         ),
@@ -262,21 +312,19 @@ def search(B: int, N: int, d: int) -> list[dict[str, Any]]:
             ),
             ("product, whole", "floor", lambda q=queries, e=candidates: q @ e.T),
             (
-                "exact, Candidates kept",
+                "rank_embeddings, Candidates kept",
                 "ours",
                 lambda q=queries, h=held, t=target: rank_embeddings(q, h, t),
             ),
             (
-                "exact, prepared each time",
+                "rank_embeddings",
                 "ours",
                 lambda q=queries, e=candidates, t=target: rank_embeddings(q, e, t),
             ),
             (
-                'arithmetic="product"',
+                "product, then rank_scores",
                 "ours",
-                lambda q=queries, e=candidates, t=target: rank_embeddings(
-                    q, e, t, arithmetic="product"
-                ),
+                lambda q=queries, e=candidates, t=target: rank_scores(q @ e.T, t),
             ),
         ]
         if HAS_FAISS:
