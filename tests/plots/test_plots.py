@@ -178,7 +178,7 @@ def test_forest_draws_differences_against_zero(models: dict[str, RankCollection]
     _, ax = plots.forest(result)
     assert list(ax.lines[0].get_xdata()) == [row.difference for row in result.rows]
     assert list(ax.lines[1].get_xdata()) == [0, 0]
-    assert ax.get_xlabel() == "difference, 90% interval, p by Holm\nright is better for a"
+    assert ax.get_xlabel() == "difference, 90% interval, p by Holm\nright is better for a\n6 tasks"
     assert f"p = {result.rows[0].p_adjusted:.2g}" in ax.texts[0].get_text()
     _, ax = plots.forest({"a against b": result["mrr"]})
     assert [text.get_text() for text in ax.get_yticklabels()] == ["MRR a against b"]
@@ -211,7 +211,8 @@ def test_forest_names_the_models_and_the_better_side(models: dict[str, RankColle
         "MRR a − c",
         "MRR b − c",
     ]
-    assert ax.get_xlabel() == "difference, 95% interval, p by max-T\nright is better for the first"
+    label = "difference, 95% interval, p by max-T\nright is better for the first\n6 tasks"
+    assert ax.get_xlabel() == label
     named = {"ours": models["a"], "theirs": models["b"]}
     _, ax = plots.forest(compare(named, ["gmr"]))
     assert [text.get_text() for text in ax.get_yticklabels()] == ["GMR ours − theirs"]
