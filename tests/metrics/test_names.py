@@ -30,6 +30,10 @@ SYNONYMS = {
     "power_mean_rank_2p5": "power_mean_rank_2p5 power_mean_rank_2.5",
     "power_mean_rank_minus_inf": "power_mean_rank_minus_inf",
     # words of information retrieval, recommendation, image-text retrieval and classification
+    "f1_at_10": "F1@10 f1_score@10 f_measure@10",
+    "fall_out_at_10": "fallout@10 fall_out_10",
+    "recall_cap_at_10": "R_cap@10 recall_cap_10",
+    "ap_cap_at_10": "map_cap@10 MAP_cap_10",
     "success_at_10": "hr@10 HR10 hr_10 hit_rate@10 hitrate@10 hit_ratio@10 success_10 s@10 accuracy@10 acc@10",
     "success_at_1": "top1 top-1 top_1 top1_accuracy top-1-accuracy hit@1 accuracy@1",
     "recall_at_10": "recall@10 recall_10 recall10",
@@ -87,9 +91,19 @@ def test_every_name_is_its_own_key_and_every_key_of_pykeen_is_known():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("bpref", "ir_measures has it"),
-        ("ERR@20", "ndcg is, ir_measures"),
-        ("f1@10", "precision_at_<k> and recall_at_<k> are"),
+        ("bpref", "ir_measures has bpref"),
+        ("ERR@20", "ir_measures has it.*docs/differences.md"),
+        ("f2@10", "precision_at_<k> and recall_at_<k> are"),
+        ("hits@10_50", "among 50 sampled candidates"),
+        ("hits@10(50)", "among 50 sampled candidates"),
+        ("gm_map", "another aggregate than the mean.*query_values"),
+        ("nAUC", "confidence of a model"),
+        ("nauc_ndcg_at_10_max", "confidence of a model"),
+        ("rbo", "two rankings"),
+        ("MAP@R", "first m places"),
+        ("infAP", "sampled judgments"),
+        ("hole@10", "have a judgment"),
+        ("NCRR", "QueryDefinition"),
         ("gauc", "it is query_auc.*docs/coming_from.md"),
         ("coverage@10", "not on ranks"),
         ("rsum", "add success_at_1"),
@@ -116,11 +130,14 @@ def test_names_without_a_metric_raise_with_the_alternative(word, message):
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [
-        ("recal@10", {"recall_at_10", "precision_at_10"}),
-        ("z_recal@10", {"z_recall_at_10", "z_precision_at_10"}),
+        ("recal@10", {"recall_at_10"}),
+        ("z_recal@10", {"z_recall_at_10"}),
+        ("normalised_dcg", {"ndcg"}),
+        ("rcp", set()),
+        ("aup", set()),
         ("adjusted_ngcd", {"adjusted_ndcg"}),
-        ("mrrr", {"mrr", "rr", "adjusted_mrr"}),
-        ("normalized_coun", {"normalized_auc"}),
+        ("mrrr", {"mrr", "rr"}),
+        ("normalized_coun", set()),
     ],
 )
 def test_suggestions_have_the_same_view_and_cut_and_are_defined(wrong, meant):
