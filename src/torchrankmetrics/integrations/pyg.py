@@ -14,7 +14,7 @@ from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, check_be
 from torchrankmetrics.kg.scorers import EmbeddingScorer
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
 from torchrankmetrics.ranking.embeddings import Candidates
-from torchrankmetrics.ranking.lists import rank_lists
+from torchrankmetrics.ranking.lists import rank_lists, without_each_other
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
@@ -198,7 +198,7 @@ def ranks_of_predictions(
     source = torch.arange(len(listed), device=listed.device)[:, None].expand_as(listed)
     _check_edges("pred_index_mat", source.flatten(), listed.flatten(), len(listed), size)
     _check_edges("edge_label_index", row, column, len(listed), size)
-    return rank_lists(listed, row, column, None, size, filtered=True)
+    return without_each_other(rank_lists(listed, row, column, None, size))
 
 
 def _true_edges(

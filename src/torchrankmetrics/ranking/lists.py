@@ -1,10 +1,9 @@
 """`ranks_of_lists`: ranks of relevant items in lists of retrieved ids, as vector indexes return them."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,8 +13,6 @@ from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.ranks import Ranks, trusted
 from torchrankmetrics.ranking.tasks import read_gain, warn_of_empty_queries
 from torchrankmetrics.validation import check_int, shorten
-
-T = TypeVar("T", Tensor, npt.NDArray[np.int64])
 
 Retrieved = Integers | Sequence[Integers]
 """Ids (B, k), best first, or a list with the ids of each query."""
@@ -63,44 +60,72 @@ def ranks_of_lists(
 
 
 def rank_lists(
-    listed: Tensor,
-    row: Tensor,
-    item: Tensor,
-    gain: Tensor | None,
-    num_candidates: int | None,
-    *,
-    filtered: bool = False,
+    listed: Tensor, row: Tensor, item: Tensor, gain: Tensor | None, num_candidates: int | None
 ) -> Ranks:
-    """Rank items (P,) in the lists (B, k) of their rows (P,), where no item is in a row twice.
-
-    If filtered, the other items of a row are not candidates.
-    """
+    """Rank items (P,) in the lists (B, k) of their rows (P,), where no item is in a row twice."""
     place, length = _places(listed, row, item)
-    is_missed = place == 0
-    number = torch.bincount(row, minlength=len(listed))
-    missed = torch.bincount(row[is_missed], minlength=len(listed))
+    size = None
     if num_candidates is not None:
+        missed = torch.bincount(row[place == 0], minlength=len(listed))
         _check_size(check_int("num_candidates", num_candidates, 1), length, missed)
-    first, last = places_below(length[row], missed[row], num_candidates)
-    low, high = torch.where(is_missed, first, place), torch.where(is_missed, last, place)
-    size = torch.full_like(low, fault.UNKNOWN if num_candidates is None else num_candidates)
-    if filtered:
-        others, above = number[row] - 1, _number_above(row, place, listed.shape[1])
-        low -= above
-        high -= torch.where(is_missed, others, above)
-        size -= others if num_candidates is not None else 0
-    flags = torch.full_like(low, fault.FILTERED if filtered else fault.RAW)
-    return trusted(torch.stack((low, high, size)), flags, (row, len(listed)), gain)
+        size = torch.full_like(length, num_candidates)
+    return ranks_from_places(place, place, row, length, size, gain)
 
 
-def places_below(length: T, missed: T, num_candidates: T | int | None) -> tuple[T, T]:
-    """Find the first and the last place of items that are not in a list of a length.
+def ranks_from_places(
+    low: Tensor,
+    high: Tensor,
+    row: Tensor,
+    length: Tensor,
+    num_candidates: Tensor | None,
+    gain: Tensor | None,
+) -> Ranks:
+    """Return the ranks of items (P,) at places low..high of the lists of their rows (P,).
 
-    Without a number of candidates these places are so far down that they contribute nothing.
+    An item at place 0 was not retrieved. It is tied below its list of a length (B,) or, if the
+    numbers of candidates (B,) are unknown, so far down that it contributes nothing.
     """
+    is_missed = low == 0
     if num_candidates is None:
-        return 0 * length + NEVER_RETRIEVED + 1, NEVER_RETRIEVED + missed
-    return length + 1, 0 * length + num_candidates
+        first = last = NEVER_RETRIEVED + _counted(row, is_missed)
+        size = torch.full_like(row, fault.UNKNOWN)
+    else:
+        size = num_candidates[row]
+        first, last = length[row] + 1, size
+    columns = (torch.where(is_missed, first, low), torch.where(is_missed, last, high), size)
+    flags = torch.full_like(row, fault.RAW)
+    return trusted(torch.stack(columns), flags, (row, len(length)), gain)
+
+
+def without_each_other(ranks: Ranks) -> Ranks:
+    """Return ranks of ``rank_lists``, of a known number of candidates, without the other items of a row."""
+    assert ranks.rows is not None
+    row, num_rows = ranks.rows
+    low, high, size = ranks.columns
+    others = torch.bincount(row, minlength=num_rows)[row] - 1
+    above = _number_above(row, low)
+    below_all = low < high
+    columns = (low - above, high - torch.where(below_all, others, above), size - others)
+    flags = torch.full_like(row, fault.FILTERED)
+    return trusted(torch.stack(columns), flags, ranks.rows, ranks.gain)
+
+
+def _counted(row: Tensor, chosen: Tensor) -> Tensor:
+    """Number the chosen items of every row from 1; the numbers of others have no meaning."""
+    owner, order = row.sort(stable=True)
+    count = chosen[order].cumsum(0)
+    before = count - chosen[order].long()
+    number = torch.empty_like(count)
+    number[order] = count - before[torch.searchsorted(owner, owner)]
+    return number
+
+
+def _number_above(row: Tensor, place: Tensor) -> Tensor:
+    """Count the items of the same row at earlier places."""
+    places, code = torch.unique(place, return_inverse=True)
+    key = row * len(places) + code
+    ordered = key.sort().values
+    return torch.searchsorted(ordered, key) - torch.searchsorted(ordered, row * len(places))
 
 
 def _places(listed: Tensor, row: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,14 +143,6 @@ def _places(listed: Tensor, row: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(wanted), counts.sum(1)
     at = torch.searchsorted(key, wanted).clamp(max=number - 1)
     return torch.where(key[at] == wanted, place[order[at]], 0), counts.sum(1)
-
-
-def _number_above(row: Tensor, place: Tensor, width: int) -> Tensor:
-    """Count the items of the same row at earlier places; place 0 is below the list."""
-    first = row * (width + 1)
-    key = first + torch.where(place == 0, width, place - 1)
-    ordered = key.sort().values
-    return torch.searchsorted(ordered, key) - torch.searchsorted(ordered, first)
 
 
 def _check_size(num_candidates: int, length: Tensor, missed: Tensor) -> None:
