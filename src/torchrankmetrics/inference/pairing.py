@@ -70,6 +70,25 @@ def is_values(given: object) -> TypeGuard[Values]:
     )
 
 
+def is_values_by_metric(given: object) -> TypeGuard[Mapping[Any, Mapping[str, float]]]:
+    """Whether this is a mapping of query -> {metric: value}."""
+    return isinstance(given, Mapping) and len(given) > 0 and is_values(next(iter(given.values())))
+
+
+def values_of_metric(given: Mapping[Any, Mapping[str, float]], metric: object, name: str) -> Values:
+    """Return the values of one metric by query; a name of the package finds its canonical key."""
+    keys = list(next(iter(given.values())))
+    known = known_measure(metric) if isinstance(metric, str) else None
+    key = metric if known is None or metric in keys else known.key
+    found = {query: values[str(key)] for query, values in given.items() if key in values}
+    if not found:
+        raise ValueError(
+            f"metric must be one of the metrics of {name}, {', '.join(map(str, keys))}; got "
+            f"{shorten(metric)}"
+        )
+    return found
+
+
 def is_list_of_ranks(given: object) -> bool:
     """Whether this is a list of integers, the ranks of one model."""
     return isinstance(given, list | tuple) and len(given) > 0 and is_int(given[0])

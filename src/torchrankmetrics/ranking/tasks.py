@@ -228,7 +228,8 @@ def read_gain(label: Tensor, name: str = "target") -> Tensor | None:
     wrong = ~(gain > 0) | gain.isinf()
     if wrong.any():
         raise ValueError(
-            f"{name} must hold finite labels of at least 0, got {float(gain[wrong][0])}"
+            f"{name} must hold finite labels of at least 0, got {float(gain[wrong][0])}; mark "
+            "padding with exclude= and give it the label 0"
         )
     return None if (gain == 1).all() else gain
 
