@@ -123,15 +123,14 @@ class JudgedLists:
 
     def _places(self) -> tuple[IntArray, IntArray]:
         """First and last places of the relevant documents in their lists, (P,) twice; 0: not there."""
-        found = np.where(self.is_missed, 0.0, self.own)
-        values, code = np.unique(np.r_[self.scores, found], return_inverse=True)
-        query = np.repeat(np.arange(len(self.length)), self.length)
-        # one sorted sequence of integers: by query, then by score
-        key = np.sort(query * len(values) + code[: len(query)])
-        own_key = self.index * len(values) + code[len(query) :]
-        end = np.cumsum(self.length)[self.index]
-        low = end - np.searchsorted(key, own_key, "right") + 1
-        high = end - np.searchsorted(key, own_key, "left")
+        lists = np.split(self.scores, np.cumsum(self.length)[:-1])
+        owned = np.split(self.own, np.flatnonzero(np.diff(self.index)) + 1)
+        above, not_below = [], []
+        for scores, own in zip(lists, owned, strict=True):
+            ascending = np.sort(scores)
+            above.append(len(scores) - np.searchsorted(ascending, own, "right"))
+            not_below.append(len(scores) - np.searchsorted(ascending, own, "left"))
+        low, high = np.concatenate(above) + 1, np.concatenate(not_below)
         return np.where(self.is_missed, 0, low), np.where(self.is_missed, 0, high)
 
     def _sizes(self, num_candidates: NumCandidates) -> IntArray:

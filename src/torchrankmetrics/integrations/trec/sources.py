@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -143,14 +143,16 @@ def _documents(inner: Any, kind: Kind, where: str) -> dict[str, float]:
 
 
 def _of_dict(inner: Mapping[Any, Any], kind: Kind, where: str) -> dict[str, float]:
+    given = list(inner)
     try:
-        names = list(map(str.strip, inner))
+        names = list(map(str.strip, given))
     except TypeError:  # ids of another type
-        names = list(map(as_id, inner))
+        names = list(map(as_id, given))
     numbers = list(inner.values())
-    if not set(map(type, numbers)) <= {float, int} or not all(map(_is_valid[kind], numbers)):
-        numbers = [_number(value, kind, where) for value in numbers]
-    found = dict(zip(names, numbers, strict=True))
+    is_plain = set(map(type, numbers)) <= {float, int} and _are_valid(numbers, kind)
+    if is_plain and names == given and isinstance(inner, dict):
+        return inner  # the common case needs no copy
+    found = {name: _number(value, kind, where) for name, value in zip(names, numbers, strict=True)}
     if len(found) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{where} has the document {shorten(repeated)} twice, as another spelling")
@@ -170,11 +172,11 @@ def _pair(one: Any, kind: Kind, where: str) -> tuple[str, float | None]:
     return as_id(one), None
 
 
-def _is_score(value: float) -> bool:
-    return not math.isnan(value)
-
-
-_is_valid: dict[Kind, Callable[[float], bool]] = {"qrels": math.isfinite, "run": _is_score}
+def _are_valid(numbers: list[float], kind: Kind) -> bool:
+    """Whether labels are finite, or no score is NaN."""
+    if kind == "qrels":
+        return all(map(math.isfinite, numbers))
+    return not any(map(math.isnan, numbers))
 
 
 def _number(value: Any, kind: Kind, where: str) -> float:
@@ -182,7 +184,7 @@ def _number(value: Any, kind: Kind, where: str) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if not _is_valid[kind](number):
+    if not _are_valid([number], kind):
         expected = (
             "relevance must be a finite number" if kind == "qrels" else "score must be a number"
         )
