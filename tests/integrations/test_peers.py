@@ -282,6 +282,52 @@ def test_with_ties_the_tool_has_one_of_the_orders(peer):
         assert worst <= ours <= best
 
 
+def test_padded_matrices_have_the_values_of_flat_lists_of_torchmetrics():
+    """Lists of different lengths in one matrix, with the padding in exclude."""
+    require(PEERS[7])
+    rng = np.random.default_rng(0)
+    length = rng.integers(4, 20, 50)
+    padding = np.arange(20) >= length[:, None]
+    scores = np.where(padding, 0.0, rng.random((50, 20)) + 0.1)
+    label = (rng.random((50, 20)) < 0.3) & ~padding
+    label[:, 0] = True
+    qrels = {q: {f"d{j}": int(x) for j, x in enumerate(row[:n])}
+             for q, (row, n) in enumerate(zip(label, length, strict=True))}  # fmt: skip
+    run = {q: {f"d{j}": x for j, x in enumerate(row[:n])}
+           for q, (row, n) in enumerate(zip(scores.tolist(), length, strict=True))}  # fmt: skip
+    names = {name: ours for name, ours in TORCH.items() if name not in ("FallOut", "AUROC")}
+    theirs = torchmetrics(qrels, run)
+    ours = evaluate(scores, label, list(names.values()), exclude=padding)
+    for name, value in zip(names, ours.values(), strict=True):
+        assert value == pytest.approx(theirs[name], abs=1e-6), name
+
+
+# one list of four documents, of which the first and the third are relevant, and a third relevant
+# document that was not retrieved
+BY_HAND = {
+    "RecBole map@2, recommenders map_at_k, Transformers4Rec avg_precision_at": ("ap_cap@2", 1 / 2),
+    "RecBole map@4, lenskit AveragePrecision": ("ap_cap@4", (1 + 2 / 3) / 3),
+    "RecTools MAP(2)": ("ap@2", 1 / 3),
+    "lenskit Recall(2)": ("recall_cap@2", 1 / 2),
+    "RecBole recall@2, LightGCN, recommenders": ("recall@2", 1 / 3),
+    "RecBole precision@3": ("precision@3", 2 / 3),
+    "RecBole mrr@2": ("rr@2", 1),
+    "RecBole ndcg@3, LightGCN": ("ndcg@3", (1 + 1 / 2) / (1 + 1 / np.log2(3) + 1 / 2)),
+    "recommenders, F1@3 of precision 2/3 and recall 2/3": ("f1@3", 2 / 3),
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), BY_HAND.values(), ids=BY_HAND)
+def test_values_of_tools_that_were_read_and_not_run(name, expected):
+    (value,) = evaluate_run({"u": ["a", "b", "c"]}, {"u": ["a", "x", "b", "y"]}, name).values()
+    assert value == pytest.approx(expected, rel=1e-12)
+
+
+def test_mrr_of_allrank_is_that_of_the_largest_label():
+    qrels, run = {"q": {"a": 1, "b": 2}}, {"q": ["a", "b"]}
+    assert evaluate_run(qrels, run, "rr", relevance_threshold=2) == {"rr_rel_2": 0.5}
+
+
 def test_precision_of_llama_index_over_short_lists_divides_by_their_length():
     require(PEERS[5])
     qrels, run = data("short")
