@@ -256,7 +256,7 @@ def _cluster(option: str) -> Any:
 def _of_runs(names: Any) -> list[Any]:
     """Read the names of metrics of runs, where ``mrr`` means ``rr``."""
     from torchrankmetrics.errors import warn
-    from torchrankmetrics.integrations.trec import RR_NOTE, run_metrics
+    from torchrankmetrics.integrations.trec.runs import RR_NOTE, run_metrics
 
     read, has_mrr = run_metrics(list(names))
     if has_mrr:

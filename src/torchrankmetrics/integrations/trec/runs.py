@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -68,6 +68,32 @@ def rank_run(
     return _table(lists, num_candidates)
 
 
+class _Options(TypedDict, total=False):
+    num_candidates: NumCandidates | None
+    relevance_threshold: float
+    views: View | Sequence[View]
+    rank_types: RankType | Sequence[RankType]
+    ignore_identical_ids: bool | None
+
+
+@overload
+def evaluate_run(
+    qrels: Source,
+    run: Source,
+    metrics: Metrics = ...,
+    *,
+    per_query: Literal[False] = ...,
+    **options: Unpack[_Options],
+) -> dict[str, float]: ...
+@overload
+def evaluate_run(
+    qrels: Source,
+    run: Source,
+    metrics: Metrics = ...,
+    *,
+    per_query: Literal[True],
+    **options: Unpack[_Options],
+) -> dict[str, dict[str, float]]: ...
 @suggest_keywords
 def evaluate_run(
     qrels: Source,
@@ -80,7 +106,7 @@ def evaluate_run(
     rank_types: RankType | Sequence[RankType] = ("realistic",),
     ignore_identical_ids: bool | None = None,
     per_query: bool = False,
-) -> Any:
+) -> dict[str, float] | dict[str, dict[str, float]]:
     """Compute metrics of a run.
 
     Without ``num_candidates`` relevant documents without a score count as never retrieved, as in
