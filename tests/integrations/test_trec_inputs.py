@@ -246,7 +246,7 @@ def test_values_of_queries_have_their_ids_and_compare_joins_them():
     assert found.p_value == pytest.approx(expected.p_value, abs=0.02)
     several = compare({"a": a, "b": b}, "rr")
     assert several.rows[0].difference == pytest.approx(a_minus_b(a, b, "rr"), rel=1e-12)
-    with pytest.raises(ValueError, match="one of the metrics of a, rr, ndcg_at_3; got 'ap'"):
+    with pytest.raises(ValueError, match=r"with the metric 'ap'; got rr, ndcg_at_3"):
         compare(a, b, "ap")
 
 

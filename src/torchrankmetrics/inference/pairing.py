@@ -27,7 +27,7 @@ from torchrankmetrics.table.columns import (
     weights,
 )
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import is_int, one_number, shorten
+from torchrankmetrics.validation import is_int, one_number, shorten, truncate
 
 _SHOWN = 3
 _ROUNDING = (
@@ -83,8 +83,9 @@ def values_of_metric(given: Mapping[Any, Mapping[str, float]], metric: object, n
     found = {query: values[str(key)] for query, values in given.items() if key in values}
     if not found:
         raise ValueError(
-            f"metric must be one of the metrics of {name}, {', '.join(map(str, keys))}; got "
-            f"{shorten(metric)}"
+            f"{name} must be a dict of query -> {{metric: value}} with the metric {shorten(key)}; "
+            f"got {truncate(', '.join(map(str, keys)))}. Or pass one value per query, {{query: "
+            "value}; of a run rank_run(qrels, run) of integrations.trec"
         )
     return found
 

@@ -29,7 +29,6 @@ from torchrankmetrics.metrics.measure import (
     Measured,
     measure_of,
 )
-from torchrankmetrics.metrics.unavailable import reason_for
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import check_choice, check_key, shorten
 
@@ -369,6 +368,8 @@ def hint_for(text: str) -> str | None:
     for words, hint in _FOREIGN.items():
         if re.fullmatch(rf"(?:{words})(?:(?:@|_at_|_cut_|_)?(?:\d+|k))?", text):
             return f": it {hint}; {_PAGE}"
+    from torchrankmetrics.metrics.unavailable import reason_for
+
     reason = reason_for(text)
     return reason and f": it {reason}; {_UNAVAILABLE_PAGE}"
 
