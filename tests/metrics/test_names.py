@@ -93,6 +93,8 @@ def test_every_name_is_its_own_key_and_every_key_of_pykeen_is_known():
     [
         ("bpref", "ir_measures has bpref"),
         ("ERR@20", "ir_measures has it.*docs/differences.md"),
+        ("f1", "needs a number of first places, for example f1_at_10"),
+        ("f2", "precision_at_<k> and recall_at_<k> are"),
         ("f2@10", "precision_at_<k> and recall_at_<k> are"),
         ("hits@10_50", "among 50 sampled candidates"),
         ("hits@10(50)", "among 50 sampled candidates"),

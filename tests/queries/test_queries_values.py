@@ -118,6 +118,16 @@ def test_with_one_answer_a_metric_of_queries_is_its_task_metric(
     assert got.variance == pytest.approx(scale**2 * want.variance, rel=4e-15)
 
 
+def test_a_divisor_divides_a_sum_of_f_and_is_above_0():
+    with pytest.raises(ValueError, match="'x' has divisor=, which divides a sum of f="):
+        d.QueryDefinition("x", kind=d.R_PRECISION.kind, divisor=np.sqrt)
+    wrong = d.QueryDefinition("x", f=Power(-1), divisor=lambda m: m - 1)
+    with pytest.raises(ValueError, match="divisor must return numbers above 0"):
+        evaluate(torch.rand(1, 3), [[0]], metrics=[wrong])
+    same = d.QueryDefinition("x", f=Power(-1), divisor=lambda m: 2)
+    assert evaluate(torch.tensor([[0.9, 0.5, 0.1]]), [[0, 1]], metrics=[same]) == {"x": 0.75}
+
+
 @every_metric
 def test_a_constant_scorer_has_the_mean_by_chance(definition, value):
     m = np.array([1, 2, 3, 50, 1, 7, 4000, 3])

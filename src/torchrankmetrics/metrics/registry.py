@@ -103,7 +103,7 @@ METRICS = (
     Entry("recall", "recall_at", number="k"),
     Entry("recall_cap", "capped_recall_at", "r_cap capped_recall", number="k"),
     Entry("precision", "precision_at", "p prec", number="k"),
-    Entry("f1", "f1_at", "f1_score f1_measure f_score f_measure f", number="k"),
+    Entry("f1", "f1_at", "f1_score f1_measure f_score f_measure", number="k"),
     Entry("fall_out", "fall_out_at", "fallout fall_out_rate", number="k"),
     Entry(
         "success", "success_at", "hr hit hit_rate hit_ratio hitrate s accuracy acc top", number="k"

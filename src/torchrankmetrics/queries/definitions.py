@@ -61,8 +61,9 @@ class QueryDefinition(MetricDefinition):
             the number m of relevant items, (Q,) int64 in, (Q,) above 0 out; None: m.
 
     Raises:
-        ValueError: if the name is not a key, not one of f and kind is given, or the direction
-            cannot be derived.
+        ValueError: if the name is not a key, not one of f and kind is given, divisor is given
+            without f, or the direction cannot be derived; when values are computed, if divisor
+            returns a number that is not above 0.
 
     >>> QueryDefinition("root", f=lambda r: r**-0.5).values(QuerySample.ranked(np.array([[1, 4]]), 5))
     array([0.75])
@@ -83,6 +84,10 @@ class QueryDefinition(MetricDefinition):
 
     def __post_init__(self) -> None:
         check_key("name", self.name)
+        if self.divisor is not None and self.f is None:
+            raise ValueError(
+                f"{shorten(self.name)} has divisor=, which divides a sum of f=: pass f"
+            )
         kind = self.kind if self.f is None else SumOf(known(self.f), self.divisor)
         if kind is None or self.kind not in (None, kind):
             raise ValueError(
@@ -306,7 +311,7 @@ def capped_recall_at(k: int) -> QueryDefinition:
 
 
 def f1_at(k: int) -> QueryDefinition:
-    """Return F1 at k, the harmonic mean of precision and recall, 2 #{r_i <= k} / (m + k), in [0, 1).
+    """Return F1 at k, the harmonic mean of precision and recall, 2 #{r_i <= k} / (m + k), in [0, 1].
 
     Raises as ``hits_at``.
 

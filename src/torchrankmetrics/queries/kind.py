@@ -335,7 +335,10 @@ class SumOf(QueryKind):
     def _number(self, m: IntArray) -> npt.NDArray[Any]:
         """The divisor of queries with m relevant items each, unless it is the best value."""
         if callable(self.divisor):
-            return np.asarray(self.divisor(m))
+            number = np.broadcast_to(np.asarray(self.divisor(m), dtype=np.float64), m.shape)
+            if not (number > 0).all():
+                raise ValueError("divisor must return numbers above 0 for every m of at least 1")
+            return number
         return m if self.divisor is None else np.full(len(m), self.divisor)
 
 

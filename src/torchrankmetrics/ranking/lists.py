@@ -104,8 +104,8 @@ def without_each_other(ranks: Ranks) -> Ranks:
     low, high, size = ranks.columns
     others = torch.bincount(row, minlength=num_rows)[row] - 1
     above = _number_above(row, low)
-    below_all = low < high
-    columns = (low - above, high - torch.where(below_all, others, above), size - others)
+    is_below = low < high  # tied below the list
+    columns = (low - above, high - torch.where(is_below, others, above), size - others)
     flags = torch.full_like(row, fault.FILTERED)
     return trusted(torch.stack(columns), flags, ranks.rows, ranks.gain)
 
@@ -163,7 +163,7 @@ def _read_retrieved(retrieved: Any) -> Tensor:
         if any(part.ndim != 1 for part in parts):
             raise ValueError("retrieved as a list must hold a vector of ids for each query")
         listed = torch.nn.utils.rnn.pad_sequence(parts, True, _NOTHING) if parts else None
-        listed = torch.empty(0, 0, dtype=torch.int64) if listed is None else listed
+        listed = torch.empty(0, 0, dtype=torch.int64, device="cpu") if listed is None else listed
     else:
         listed = as_ids(retrieved, "retrieved")
     if listed.ndim != 2:
@@ -225,7 +225,8 @@ def _read_lists(relevant: Any, num_rows: int) -> tuple[Tensor, Tensor, Tensor | 
         parts.append(as_ids(ids, f"relevant[{i}]"))
         if parts[i].ndim != 1:
             raise ValueError(f"relevant[{i}] must be a vector of ids, got {shorten(part)}")
-    row = torch.arange(num_rows).repeat_interleave(torch.tensor([len(part) for part in parts]))
+    length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
+    row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
     item = torch.cat([part.cpu() for part in parts]) if parts else row
     if not any(isinstance(part, Mapping) for part in relevant):
         return row, item, None
@@ -233,5 +234,5 @@ def _read_lists(relevant: Any, num_rows: int) -> tuple[Tensor, Tensor, Tensor | 
         list(part.values()) if isinstance(part, Mapping) else [1.0] * len(ids)
         for part, ids in zip(relevant, parts, strict=True)
     ]
-    label = torch.tensor(np.concatenate(labels), dtype=torch.float64)
+    label = torch.tensor(np.concatenate(labels), dtype=torch.float64, device="cpu")
     return row[label != 0], item[label != 0], read_gain(label[label != 0], "relevant")
