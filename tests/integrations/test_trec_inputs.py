@@ -64,7 +64,7 @@ def test_lists_have_the_values_of_dicts(qrels, run):
 
 def test_lists_of_numbers_have_the_values_of_ranks_of_lists():
     generator = np.random.default_rng(0)
-    lists = [generator.permutation(30)[:size].tolist() for size in (5, 0, 12, 30)]
+    lists = [generator.permutation(30)[:size].tolist() for size in (5, 1, 12, 30)]
     relevant = [{3: 1, 7: 2, 29: 1}, {1: 1}, {4: 3}, {0: 1, 5: 0.5}]
     qrels, run = ({f"q{i}": one for i, one in enumerate(all_)} for all_ in (relevant, lists))
     for number in (None, 30):

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, NamedTuple, TextIO
 
 from torchrankmetrics.integrations.trec.columns import Columns, Kind, find_columns, is_header
+from torchrankmetrics.parsing import parse_json
 from torchrankmetrics.validation import shorten
 
 # number of fields of a line of TREC, and its columns; of a run the score decides, not the rank
@@ -88,14 +89,18 @@ def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[Entry]:
     """Yield the queries of one object, or of one in each line."""
     parts: Iterable[str] = (one.rstrip("\n") for one in chain([line], text))
     try:
-        json.loads(line)
+        parse_json(line)
     except json.JSONDecodeError:
         parts = [line + text.read()]
+    except ValueError:  # described below, with its place
+        pass
     for number, part in enumerate(parts, first):
         try:
-            queries = json.loads(part) if part.strip() else {}
+            queries = parse_json(part) if part.strip() else {}
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}, line {number + error.lineno - 1}: {error.msg}") from None
+        except ValueError as error:
+            raise ValueError(f"{name}, from line {number} on: {error}") from None
         inner = queries.values() if isinstance(queries, dict) else [None]
         if not all(isinstance(documents, dict | list) for documents in inner):
             raise ValueError(

@@ -30,8 +30,8 @@ NumCandidates = int | Mapping[Any, int]  # size of the collection, for all queri
 class JudgedLists:
     """Queries with a relevant document, in the order of their ids, and their lists."""
 
-    queries: list[str]  # (Q,)
-    number: IntArray  # (Q,) place among all queries of qrels in the order of their ids
+    names: list[str]  # ids of all queries of qrels, sorted
+    number: IntArray  # (Q,) places in ``names`` of the queries with a relevant document
     length: IntArray  # (Q,) of the list
     scores: FloatArray  # (T,) of all lists, one after the other
     index: IntArray  # (P,) query of each relevant document, ascending
@@ -46,18 +46,24 @@ class JudgedLists:
         lists = _without_identical(lists, ignore_identical_ids)
         relevant = {query: _relevant(judged[query]) for query in sorted(judged)}
         empty = [query for query, labels in relevant.items() if not labels]
-        _warn(empty, "have no relevant document in qrels and are not counted")
+        if len(empty) < len(relevant):
+            _warn(empty, "have no relevant document in qrels and are not counted")
         number = np.flatnonzero([len(labels) > 0 for labels in relevant.values()])
         relevant = {query: labels for query, labels in relevant.items() if labels}
-        without = [query for query in relevant if query not in lists]
+        without = [query for query in relevant if not lists.get(query)]
         _warn(without, "have no list in run and count as queries where nothing was retrieved")
-        found = cls._of(relevant, [lists.get(query, {}) for query in relevant], number)
+        listed = [lists.get(query, {}) for query in relevant]
+        found = cls._of(sorted(judged), number, relevant, listed)
         found._warn_of_content(_first_id(judged), _first_id(lists))
         return found
 
     @classmethod
     def _of(
-        cls, relevant: Documents, lists: list[dict[str, float]], number: IntArray
+        cls,
+        names: list[str],
+        number: IntArray,
+        relevant: Documents,
+        lists: list[dict[str, float]],
     ) -> "JudgedLists":
         """Flatten dicts of relevant documents and of lists, of the same queries."""
         size = [len(labels) for labels in relevant.values()]
@@ -67,7 +73,7 @@ class JudgedLists:
         pairs = zip(relevant.values(), lists, strict=True)
         own = [scores.get(name, np.nan) for labels, scores in pairs for name in labels]
         return cls(
-            queries=list(relevant),
+            names=names,
             number=number,
             length=length,
             scores=np.fromiter(values, np.float64, int(length.sum())),
@@ -76,9 +82,19 @@ class JudgedLists:
             gain=np.fromiter(gains, np.float64, sum(size)),
         )
 
+    @property
+    def queries(self) -> list[str]:
+        """Ids of the queries with a relevant document, (Q,)."""
+        return [self.names[number] for number in self.number.tolist()]
+
     def _warn_of_content(self, judged: str | None, listed: str | None) -> None:
         """Warn of ids that do not match, and of labels that look like scores."""
-        if len(self.own) and self.is_missed.all():
+        if self.names and not len(self.own):
+            warn(
+                f"qrels have no relevant document in any of {len(self.names)} queries: labels above "
+                "0 are relevant"
+            )
+        elif len(self.own) and self.is_missed.all():
             warn(
                 "no relevant document of qrels is in any list of run: are the ids the same text in "
                 f"both? For example {shorten(judged)} in qrels and {shorten(listed)} in run"
@@ -135,10 +151,7 @@ class JudgedLists:
 
     def _sizes(self, num_candidates: NumCandidates) -> IntArray:
         """Number of candidates of every query: the documents in its list, the relevant ones outside, and others."""
-        if isinstance(num_candidates, Mapping):
-            by_query = {as_id(query): size for query, size in num_candidates.items()}
-        else:
-            by_query = dict.fromkeys(self.queries, num_candidates)
+        by_query = self._size_by_query(num_candidates)
         lost = [query for query in self.queries if query not in by_query]
         if lost:
             raise ValueError(
@@ -156,6 +169,11 @@ class JudgedLists:
                     f"{length} in its list and {outside} relevant documents outside, got {size}"
                 )
         return np.array(sizes, dtype=np.int64)
+
+    def _size_by_query(self, num_candidates: NumCandidates) -> dict[str, int]:
+        if isinstance(num_candidates, Mapping):
+            return {as_id(query): size for query, size in num_candidates.items()}
+        return dict.fromkeys(self.names, num_candidates)
 
 
 def _relevant(labels: Mapping[str, float]) -> dict[str, float]:

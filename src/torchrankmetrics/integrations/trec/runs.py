@@ -188,12 +188,11 @@ def _by_query(
     table: RankTable, lists: JudgedLists, measures: Mapping[str, Measure]
 ) -> dict[str, dict[str, float]]:
     """Values of queries by id; a query where a metric is undefined has no value of it."""
-    names = dict(zip(lists.number.tolist(), lists.queries, strict=True))
-    found: dict[str, dict[str, float]] = {name: {} for name in lists.queries}
+    found: dict[str, dict[str, float]] = {name: {} for name in lists.names}
     for key, measure in measures.items():
         for number, value in table.query_values(measure).items():
-            found[names[number]][key] = value
-    return found
+            found[lists.names[number]][key] = value
+    return {name: values for name, values in found.items() if values}
 
 
 def _check_known(

@@ -9,6 +9,7 @@ import numpy as np
 
 from torchrankmetrics.integrations.trec.columns import DOCUMENT, VALUE, Kind, find_columns
 from torchrankmetrics.integrations.trec.files import Entry, entries_of_file
+from torchrankmetrics.parsing import parse_number
 from torchrankmetrics.validation import shorten
 
 Source = str | os.PathLike[str] | Mapping[Any, Any] | Iterable[Any]
@@ -174,16 +175,16 @@ def _pair(one: Any, kind: Kind, where: str) -> tuple[str, float | None]:
 
 def _are_valid(numbers: list[float], kind: Kind) -> bool:
     """Whether labels are finite, or no score is NaN."""
-    if kind == "qrels":
-        return all(map(math.isfinite, numbers))
-    return not any(map(math.isnan, numbers))
+    try:
+        if kind == "qrels":
+            return all(map(math.isfinite, numbers))
+        return not any(map(math.isnan, numbers))
+    except OverflowError:  # an int that no float can hold
+        return False
 
 
 def _number(value: Any, kind: Kind, where: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = parse_number(value)
     if not _are_valid([number], kind):
         expected = (
             "relevance must be a finite number" if kind == "qrels" else "score must be a number"
