@@ -43,6 +43,8 @@ def data(kind):
         run[query] = {name: round(scores[name], digits) for name in listed}
         if kind == "full":
             del qrels[query]["unknown"]
+        if kind == "empty" and number % 7 == 0:
+            qrels[query] = dict.fromkeys(qrels[query], 0)
     return qrels, run
 
 

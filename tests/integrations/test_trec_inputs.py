@@ -250,6 +250,25 @@ def test_values_of_queries_have_their_ids_and_compare_joins_them():
         compare(a, b, "ap")
 
 
+def test_queries_without_a_relevant_document_count_as_0():
+    qrels, run = QRELS | {"q0": {"a": 0}, "q3": {}}, RUN | {"q0": {"a": 1.0}}
+    with pytest.warns(RankMetricWarning, match="2 queries have no relevant document.* count as 0"):
+        values = evaluate_run(qrels, run, "rr", per_query=True)
+    assert values == {"q0": {"rr": 0}, "q1": {"rr": 0.5}, "q2": {"rr": 1.0}, "q3": {"rr": 0}}
+    sizes = {"q0": 7, "q1": 8, "q2": 9, "q3": 9}
+    for number in (9, sizes):
+        with pytest.warns(RankMetricWarning, match="count as 0"):
+            found = evaluate_run(qrels, run, ["rr", "adjusted_rr"], num_candidates=number)
+        with pytest.warns(RankMetricWarning, match="without a relevant item"):
+            skipped = evaluate_run(
+                qrels, run, ["rr", "adjusted_rr"], num_candidates=number, empty_queries="skip"
+            )
+        assert found["rr"] == skipped["rr"] / 2 == 0.375
+        assert found["adjusted_rr"] == pytest.approx(skipped["adjusted_rr"])
+    with pytest.raises(ValueError, match="relevant"):
+        evaluate_run(qrels, run, "rr", empty_queries="error")
+
+
 def a_minus_b(a, b, key):
     return np.mean([a[query][key] - b[query][key] for query in a])
 

@@ -11,7 +11,7 @@ from torchrankmetrics.decorators import eager
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.ranks import Ranks, trusted
-from torchrankmetrics.ranking.tasks import read_gain, warn_of_empty_queries
+from torchrankmetrics.ranking.tasks import QueryRows, read_gain
 from torchrankmetrics.validation import check_int, shorten
 
 Retrieved = Integers | Sequence[Integers]
@@ -56,7 +56,9 @@ def ranks_of_lists(
     """
     listed = _read_retrieved(retrieved)
     row, item, gain = _read_relevant(relevant, len(listed), listed.device)
-    return rank_lists(listed, row, item, gain, num_candidates)
+    ranks = rank_lists(listed, row, item, gain, num_candidates)
+    # pairs list ranking tasks: a row without a pair is not a query
+    return ranks if isinstance(relevant, tuple) else _with_empty_rows(ranks, num_candidates)
 
 
 def rank_lists(
@@ -94,13 +96,24 @@ def ranks_from_places(
         first, last = length[row] + 1, size
     columns = (torch.where(is_missed, first, low), torch.where(is_missed, last, high), size)
     flags = torch.full_like(row, fault.RAW)
-    return trusted(torch.stack(columns), flags, (row, len(length)), gain)
+    none = row[:0]
+    return trusted(torch.stack(columns), flags, QueryRows(row, len(length), none, none), gain)
+
+
+def _with_empty_rows(ranks: Ranks, num_candidates: int | None) -> Ranks:
+    """Return the ranks with the rows without a relevant item, which are queries, too."""
+    assert ranks.rows is not None
+    number = torch.bincount(ranks.rows.row, minlength=ranks.rows.number)
+    empty = (number == 0).nonzero()[:, 0]
+    size = torch.full_like(empty, fault.UNKNOWN if num_candidates is None else num_candidates)
+    rows = ranks.rows._replace(empty=empty, num_candidates=size)
+    return trusted(ranks.columns, ranks.flags, rows, ranks.gain)
 
 
 def without_each_other(ranks: Ranks) -> Ranks:
     """Return ranks of ``rank_lists``, of a known number of candidates, without the other items of a row."""
     assert ranks.rows is not None
-    row, num_rows = ranks.rows
+    row, num_rows = ranks.rows.row, ranks.rows.number
     low, high, size = ranks.columns
     others = torch.bincount(row, minlength=num_rows)[row] - 1
     above = _number_above(row, low)
@@ -190,7 +203,6 @@ def _read_relevant(
     distinct = torch.unique(torch.stack((row, item)), dim=1)
     if distinct.shape[1] < len(row):
         raise ValueError("relevant must name every item of a query once, and a pair is repeated")
-    warn_of_empty_queries(row, num_rows)
     return row.to(device), item.to(device), None if gain is None else gain.to(device)
 
 

@@ -19,8 +19,11 @@ from torchrankmetrics.integrations.trec.sources import (
     read_qrels,
     read_run,
 )
+from torchrankmetrics.ranking.flags import UNKNOWN
 from torchrankmetrics.ranking.lists import ranks_from_places
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table.columns import empty_rows
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, shorten
 
 NumCandidates = int | Mapping[Any, int]  # size of the collection, for all queries or by query
@@ -45,9 +48,6 @@ class JudgedLists:
         _check_common(judged, lists)
         lists = _without_identical(lists, ignore_identical_ids)
         relevant = {query: _relevant(judged[query]) for query in sorted(judged)}
-        empty = [query for query, labels in relevant.items() if not labels]
-        if len(empty) < len(relevant):
-            _warn(empty, "have no relevant document in qrels and are not counted")
         number = np.flatnonzero([len(labels) > 0 for labels in relevant.values()])
         relevant = {query: labels for query, labels in relevant.items() if labels}
         without = [query for query in relevant if not lists.get(query)]
@@ -86,6 +86,11 @@ class JudgedLists:
     def queries(self) -> list[str]:
         """Ids of the queries with a relevant document, (Q,)."""
         return [self.names[number] for number in self.number.tolist()]
+
+    @property
+    def empty(self) -> IntArray:
+        """Places in ``names`` of the queries without a relevant document."""
+        return np.setdiff1d(np.arange(len(self.names)), self.number)
 
     def _warn_of_content(self, judged: str | None, listed: str | None) -> None:
         """Warn of ids that do not match, and of labels that look like scores."""
@@ -174,6 +179,21 @@ class JudgedLists:
         if isinstance(num_candidates, Mapping):
             return {as_id(query): size for query, size in num_candidates.items()}
         return dict.fromkeys(self.names, num_candidates)
+
+    def rows_of_empty(self, num_candidates: NumCandidates | None) -> RankTable:
+        """Rows without a rank of the queries without a relevant document."""
+        if not len(self.empty):
+            return RankTable(empty_rows())
+        by_query = {} if num_candidates is None else self._size_by_query(num_candidates)
+        sizes = [by_query.get(self.names[number], UNKNOWN) for number in self.empty.tolist()]
+        return RankTable.from_numpy(
+            {
+                "optimistic": np.zeros_like(self.empty),
+                "num_candidates": np.array(sizes, dtype=np.int64),
+                "query": self.empty,
+                "empty": True,
+            }
+        )
 
 
 def _relevant(labels: Mapping[str, float]) -> dict[str, float]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.decorators import suggest_keywords
-from torchrankmetrics.definitions.protocol import View
+from torchrankmetrics.definitions.protocol import EmptyQueries, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.definitions.tasks import MEAN_RECIPROCAL_RANK
 from torchrankmetrics.errors import warn
@@ -73,6 +73,7 @@ class _Options(TypedDict, total=False):
     relevance_threshold: float
     views: View | Sequence[View]
     rank_types: RankType | Sequence[RankType]
+    empty_queries: EmptyQueries
     ignore_identical_ids: bool | None
 
 
@@ -104,6 +105,7 @@ def evaluate_run(
     relevance_threshold: float = 1.0,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
+    empty_queries: EmptyQueries = "zero",
     ignore_identical_ids: bool | None = None,
     per_query: bool = False,
 ) -> dict[str, float] | dict[str, dict[str, float]]:
@@ -124,13 +126,15 @@ def evaluate_run(
             metrics: -l.
         views (str or several, default "base"): as for ``RankCollection``.
         rank_types (str or several, default "realistic"): as for ``RankCollection``.
+        empty_queries (str, default "zero"): queries of qrels without a relevant document count as
+            0, as in trec_eval; or "skip" or "error", as for ``RankCollection``.
         ignore_identical_ids (bool, default None): as for ``rank_run``.
         per_query (bool, default False): return the values of every query, for base metrics of
             queries; two such dicts are the input of ``compare``.
 
     Returns:
-        Values by canonical key, a dict of floats: means over the queries of qrels that have a
-        relevant document. With ``per_query`` a dict of such dicts by query id.
+        Values by canonical key, a dict of floats: means over the queries of qrels. With
+        ``per_query`` a dict of such dicts by query id.
 
     Raises:
         OSError, TypeError, ValueError: as ``rank_run``; if a metric depends on the order of
@@ -143,13 +147,20 @@ def evaluate_run(
     >>> evaluate_run({"q1": ["a", "d"]}, {"q1": ["b", "a"]}, ["rr", "recall@2"])
     {'rr': 0.5, 'recall_at_2': 0.5}
     """
-    selection = Selection(views, rank_types, relevance_threshold=relevance_threshold)
+    selection = Selection(
+        views, rank_types, relevance_threshold=relevance_threshold, empty_queries=empty_queries
+    )
     names, has_mrr = run_metrics(metrics)
     measures = selection.measures(names)
     if has_mrr:
         warn(RR_NOTE)
     lists = JudgedLists.read(qrels, run, ignore_identical_ids)
     table = _table(lists, num_candidates)
+    if len(lists.empty) and empty_queries == "zero":
+        warn(
+            f"{len(lists.empty)} queries have no relevant document in qrels and count as 0, as in "
+            "trec_eval; empty_queries='skip' leaves them out"
+        )
     analysis = Analysis([table.rows])
     values = {key: measure.value(analysis) for key, measure in measures.items()}
     if num_candidates is not None and lists.is_missed.any():
@@ -181,7 +192,8 @@ def _as_rr(metric: Any) -> Any:
 def _table(lists: JudgedLists, num_candidates: NumCandidates | None) -> RankTable:
     ranks = lists.ranks(num_candidates)
     query, sample_id = lists.number[lists.index], np.arange(len(lists.index))
-    return RankTable.from_ranks(ranks, query=query, sample_id=sample_id, gain=lists.gain)
+    table = RankTable.from_ranks(ranks, query=query, sample_id=sample_id, gain=lists.gain)
+    return RankTable.concatenate([table, lists.rows_of_empty(num_candidates)])
 
 
 def _by_query(
@@ -203,7 +215,7 @@ def _check_known(
 ) -> None:
     """Raise an error for values that depend on the order of the documents below the lists."""
     length = lists.length[lists.index]
-    size = table.ranks.num_candidates.numpy()
+    size = table.ranks.num_candidates.numpy()[: len(length)]
     number = lists.missed_number
     best, worst = length + number, size - number + 1
     ends = [_moved(table, lists, places) for places in (best, worst)]
@@ -227,6 +239,6 @@ def _check_known(
 def _moved(table: RankTable, lists: JudgedLists, places: Any) -> Analysis:
     """The rows with the documents that were not retrieved at known places."""
     rows: Tensor = table.rows.clone()
-    missed = torch.from_numpy(lists.is_missed)
-    rows[missed, :2] = torch.from_numpy(places)[missed, None]
+    missed = np.flatnonzero(lists.is_missed)
+    rows[missed, :2] = torch.from_numpy(places[missed, None])
     return Analysis([rows])
