@@ -44,9 +44,10 @@ def rank_long_table(
 
     Args:
         table (DataFrame or mapping): pandas, pyarrow, Polars, or arrays by name, (T,) each, in any
-            order of rows: query, integers of at least 0 or text; candidate, integers or text;
-            score; booleans true and, if some rows are not candidates, excluded; side (0 to 3, or
-            words); of true rows group, weight and sample_id as in ``RankTable.from_numpy``.
+            order of rows. Needed are query and candidate, integers of at least 0 or text; score;
+            and booleans true. Optional are booleans excluded, for rows that are not candidates;
+            side (0 to 3, or words); and of true rows group, weight and sample_id as in
+            ``RankTable.from_numpy``.
         side (str, default None): of all rows, if the table has no column side.
         num_rows (int, default None): number of rows of every query, if known; it detects queries
             that are cut.

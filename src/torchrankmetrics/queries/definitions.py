@@ -62,7 +62,7 @@ class QueryDefinition(MetricDefinition):
 
     Raises:
         ValueError: if the name is not a key, not one of f and kind is given, divisor is given
-            without f, or the direction cannot be derived; when values are computed, if divisor
+            without f, or the direction cannot be derived. When values are computed, if divisor
             returns a number that is not above 0.
 
     >>> QueryDefinition("root", f=lambda r: r**-0.5).values(QuerySample.ranked(np.array([[1, 4]]), 5))

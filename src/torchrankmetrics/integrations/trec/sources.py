@@ -29,12 +29,13 @@ def read_qrels(source: Source) -> Documents:
     - JSON {query: {document: relevance}}, or such an object in each line.
 
     Args:
-        source (path, dict, frame or records): a path; a dict of query -> documents, which are a
-            dict of labels, or a list or set of relevant ids; an object with ``to_dict`` (ranx); a
-            frame of pandas, Polars or Arrow; or records (ir_measures, datasets of MTEB). Frames and
-            records have a query (query_id, qid, user_id, user), a document (doc_id, docno,
-            corpus_id, item_id, item) and a label (relevance, label, rating, score; default 1).
-            Labels are finite numbers; a label of 0 or below is not relevant.
+        source (path, dict, frame or records): a path; a frame of pandas, Polars or Arrow; or
+            records (ir_measures, datasets of MTEB). Or a dict of query -> documents, or an object
+            with ``to_dict`` (ranx): documents are a dict of labels, or a list or set of relevant
+            ids. Columns of frames and records are a query (query_id, qid, user_id, user), a
+            document (doc_id, docno, corpus_id, item_id, item) and a label (relevance, label,
+            rating, score). Without a label all rows are relevant. Labels are finite numbers; a
+            label of 0 or below is not relevant.
 
     Returns:
         Labels by query and document.
