@@ -137,7 +137,9 @@ def timings(folder: Path = BENCHMARKS / "results") -> str:
         "|---|--:|--:|---|---|---|",
     ]
     for timing in TIMINGS:
-        results = json.loads((folder / f"{timing.file}.json").read_text(encoding="utf-8"))
+        results = json.loads(
+            (folder / f"{timing.file}.json").read_text(encoding="utf-8")
+        )
         ours = _row(results, timing, timing.ours)
         other = _row(results, timing, timing.other)
         label = timing.label.format(**results["machine"], version=other.get("version"))
@@ -156,7 +158,9 @@ def timings(folder: Path = BENCHMARKS / "results") -> str:
 def _row(results: dict[str, Any], timing: Timing, way: str) -> dict[str, Any]:
     searched = (timing.case, way, timing.threads)
     (row,) = (
-        row for row in results["rows"] if (row["case"], row["way"], row["threads"]) == searched
+        row
+        for row in results["rows"]
+        if (row["case"], row["way"], row["threads"]) == searched
     )
     return row
 
@@ -204,7 +208,11 @@ def without_skill(file: Path = BENCHMARKS / "results" / "p_values_blind.json") -
 
 def page(text: str) -> str:
     """Replace the generated parts in the text of the page."""
-    for name, write in (("times", timings), ("skill", without_skill), ("commands", commands)):
+    for name, write in (
+        ("times", timings),
+        ("skill", without_skill),
+        ("commands", commands),
+    ):
         before, start, rest = text.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition("<!-- end -->\n")
         text = f"{before}{start}\n{write()}\n\n{end}{after}"
