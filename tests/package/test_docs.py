@@ -80,6 +80,19 @@ def test_the_lightning_row_logs_a_number() -> None:
     assert trainer.test(Module(), loader, verbose=False) == [{"mrr": 1.0}]
 
 
+RECIPES = re.findall(
+    r"^```python\n(.*?)^```$", (DOCS / "cookbook.md").read_text(), re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=range(len(RECIPES)))
+def test_recipes_of_the_cookbook_are_short_and_run_when_copied_alone(recipe, capsys) -> None:
+    assert len(RECIPES) == 10
+    assert len(recipe.splitlines()) <= 12
+    exec(compile(recipe, "cookbook.md", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out
+
+
 def test_the_release_has_one_version_and_date_in_every_file_and_standard_headings() -> None:
     changes = (ROOT / "CHANGELOG.md").read_text()
     released = re.findall(r"^## \[?(\d+\.\d+\.\d+)\]? - (\d{4}-\d\d-\d\d)$", changes, re.MULTILINE)
