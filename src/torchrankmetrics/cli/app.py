@@ -51,7 +51,7 @@ def _command(function: Callable[..., int]) -> click.Command:
 
 
 def _main() -> None:
-    """Metrics, confidence intervals and comparisons from saved ranks or TREC runs; and how far a published number is from guessing.
+    """Metrics, intervals and comparisons of saved ranks or TREC runs; published numbers against guessing.
 
     An adjusted index is 0 for guessing and 1 for perfect ranks, whatever the numbers of
     candidates; a z-score grows with the number of tasks.

@@ -71,7 +71,7 @@ def adjust(
         raise ValueError(
             "one of --dataset and --num-candidates must be given, for the candidate counts"
         )
-    about = {"dataset": dataset, "split": split, "side": side, "entities": entities}
+    about: dict[str, Any] = {"dataset": dataset, "split": split, "side": side, "entities": entities}
     if dataset is None:
         reject(
             "with --num-candidates",

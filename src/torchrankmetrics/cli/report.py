@@ -100,7 +100,7 @@ def report(
     measures = _measures(sources, options, metrics, view, rank_type, side, offered)
     limits = _limits(sources, fail_under)
     paths = [part for parts in sources.parts for part in parts]
-    about = {"files": displayed(paths), "confidence_level": confidence_level}
+    about: dict[str, Any] = {"files": displayed(paths), "confidence_level": confidence_level}
     if per_query:
         reject("with --per-query", fail_under=bool(fail_under))
         table = _of_queries(sources, paths, measures)

@@ -68,11 +68,14 @@ def study(
         return 0
     else:
         table = runs.table(names, **tests)
-        if form in ("csv", "json"):
-            result = table.records()
-        else:
-            result = table.with_layout(intervals=not values_only).tabular()
-    about = {"files": files, "confidence_level": confidence_level, "cluster": cluster}
+        is_complete = form in ("csv", "json")
+        printed = table.with_layout(intervals=not values_only)
+        result = table.records() if is_complete else printed.tabular()
+    about: dict[str, Any] = {
+        "files": files,
+        "confidence_level": confidence_level,
+        "cluster": cluster,
+    }
     return emit(with_digits(result, digits), form, output, **about)
 
 
