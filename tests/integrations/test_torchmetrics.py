@@ -251,7 +251,8 @@ def test_tables_have_chance_adjusted_values_intervals_and_tests():
     values = evaluate(first.table(), **options)
     assert values["ap"] == pytest.approx(first.compute().item(), rel=1e-6)
     assert values["adjusted_ap"] < values["ap"]
-    assert first.table().confidence_intervals(first)
+    interval = first.table().confidence_intervals(first)["ap"]
+    assert interval.low < values["ap"] < interval.high
     of_queries = [one.table().query_values(first) for one in (second, first)]
     found = compare(*of_queries)
     difference = second.compute() - first.compute()
