@@ -168,16 +168,19 @@ def test_bad_arguments_raise_before_the_state_changes():
     with pytest.raises(ValueError, match="metrics is empty"):
         own.LinkPredMetricCollection([])
     top, edges, weights = problem(0)
-    metric = own.LinkPredNDCG(9, weighted=True, num_dst_nodes=14)
+    metric = own.LinkPredNDCG(5, weighted=True, num_dst_nodes=14)
     for given, error, text in (
         ((top, edges), ValueError, "edge_label_weight must be passed to update"),
-        ((top, edges, weights), ValueError, "at least k=9 columns with num_dst_nodes, got 6"),
-        ((top[:, [0, 0]], edges, weights), ValueError, "no destination twice"),
+        ((top[:, :3], edges, weights), ValueError, r"at least k=5\) with .*, got \(10, 3\)"),
+        ((top[:, [0] * 9], edges, weights), ValueError, "no destination twice"),
         ((top, edges - 1, weights), IndexError, "edge_label_index must lie in"),
         ((top, edges, weights[1:]), ValueError, "edge_label_weight must be"),
         ((top[0], edges, weights), ValueError, "pred_index_mat must be"),
     ):
         with pytest.raises(error, match=text):
             metric.update(*given)
-    assert metric.update_count == 0
+    both = own.LinkPredMetricCollection([own.LinkPredMRR(2), own.LinkPredMAP(9, num_dst_nodes=14)])
+    with pytest.raises(ValueError, match="with num_dst_nodes"):
+        both.update(top, edges)
+    assert metric.update_count == both["LinkPredMRR@2"].update_count == 0
     assert math.isfinite(own.LinkPredMRR(2)(top, edges))

@@ -188,12 +188,18 @@ def test_a_rank_collection_names_the_equal_metric():
         RankCollection([own.RetrievalMRR(top_k=5)])
 
 
-def test_known_differences():
-    preds, one, same = torch.tensor([-0.5, -0.3, -0.9]), torch.tensor([0, 1, 0]), torch.zeros(3)
-    given = preds, one, same.long()
-    for name in ("RetrievalMRR", "RetrievalMAP"):
-        assert value_of(own, name, {}, [given]) == 1
-        assert value_of(peer, name, {}, [given]) == 0
+@every_class
+def test_scores_below_zero_have_the_values_of_scores_above(name):
+    # torchmetrics 1.9.0 counts relevant documents with them as missed, 1.7.0 does not
+    preds, target, indexes = problem(8)
+    for options in options_of(name, [None, 3]):
+        found = value_of(own, name, options, [(preds - 0.5, target, indexes)])
+        expected = value_of(peer, name, options, [(preds, target, indexes)])
+        assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_ties_and_nan():
+    one, same = torch.tensor([0, 1, 0]), torch.zeros(3)
     tied = torch.ones(3), one, same.long()
     assert value_of(own, "RetrievalMRR", {}, [tied]) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
     nan = torch.tensor([0.5, math.nan, 0.1]), one, same.long()

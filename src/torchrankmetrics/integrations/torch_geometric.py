@@ -82,23 +82,29 @@ class LinkPredMetric(DropIn):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
-        _check_weight(self, edge_label_weight)
+        self._check(pred_index_mat, edge_label_weight)
         weight = edge_label_weight if self.weighted else None
         edges = pred_index_mat, edge_label_index
         ranks = ranks_of_predictions(*edges, self.num_dst_nodes, edge_label_weight=weight)
-        self._add(ranks, pred_index_mat, weight, query)
+        self._add(ranks, weight, query)
 
-    def _add(
-        self, ranks: Ranks, predictions: Any, weight: Any, query: Integers | None = None
-    ) -> None:
+    def _check(self, predictions: Any, weight: Any) -> None:
+        """Raise for a batch that does not fit."""
+        if self.weighted and weight is None:
+            raise ValueError(
+                f"edge_label_weight must be passed to update: {self.key!r} is weighted"
+            )
+        if self.num_dst_nodes is None:
+            return
+        shape = tuple(as_ids(predictions, "pred_index_mat").shape)
+        if len(shape) != 2 or shape[1] < self.k:
+            raise ValueError(
+                f"pred_index_mat must be (B, at least k={self.k}) with num_dst_nodes, got {shape}"
+            )
+
+    def _add(self, ranks: Ranks, weight: Any, query: Integers | None) -> None:
         """Store the ranks of the true edges, with their positive weights if the metric is weighted."""
         assert ranks.rows is not None
-        columns = as_ids(predictions, "pred_index_mat").shape[1]
-        if self.num_dst_nodes is not None and columns < self.k:
-            raise ValueError(
-                f"pred_index_mat must have at least k={self.k} columns with num_dst_nodes, got "
-                f"{columns}"
-            )
         gain = None
         if self.weighted:
             weight = torch.as_tensor(weight)
@@ -229,17 +235,16 @@ class LinkPredMetricCollection(nn.ModuleDict):
                 positive weight are ignored by all metrics, as in PyG.
             query (integers, default None): as in ``LinkPredMetric``.
         """
-        edges = pred_index_mat, edge_label_index
         ranks: dict[int | None, Ranks] = {}
         for metric in self._metrics():
-            _check_weight(metric, edge_label_weight)
+            metric._check(pred_index_mat, edge_label_weight)
             size = metric.num_dst_nodes
             if size not in ranks:
                 ranks[size] = ranks_of_predictions(
-                    *edges, size, edge_label_weight=edge_label_weight
+                    pred_index_mat, edge_label_index, size, edge_label_weight=edge_label_weight
                 )
         for metric in self._metrics():
-            metric._add(ranks[metric.num_dst_nodes], pred_index_mat, edge_label_weight, query)
+            metric._add(ranks[metric.num_dst_nodes], edge_label_weight, query)
 
     def compute(self) -> dict[str, Tensor]:
         """Return the value of every metric by its key."""
@@ -265,8 +270,3 @@ def _check_metric(metric: Any) -> None:
             f"metrics must be of torchrankmetrics.integrations.torch_geometric, got "
             f"{shorten(metric)}; put PyG's own into another collection"
         )
-
-
-def _check_weight(metric: LinkPredMetric, weight: Any) -> None:
-    if metric.weighted and weight is None:
-        raise ValueError(f"edge_label_weight must be passed to update: {metric.key!r} is weighted")
