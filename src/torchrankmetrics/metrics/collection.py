@@ -428,7 +428,8 @@ def _check_methods(key: str, member: RankMetric) -> None:
             raise ValueError(
                 f"metric {key!r} cannot be in a RankCollection, which ranks once for all its "
                 f"metrics: {type(member).__name__} overrides {name!r}; transform the scores before "
-                "the collection, or use a plain MetricCollection"
+                "the collection, use a plain MetricCollection, or the collection's own "
+                f"{member.key!r}"
             )
 
 
