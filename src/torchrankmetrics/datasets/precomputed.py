@@ -1,5 +1,7 @@
 """`PrecomputedExpectation`: null moments of stored candidate counts, independent of the evaluated tasks."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import numpy.typing as npt
 
 from torchrankmetrics.datasets.facts import candidate_counts

@@ -1,5 +1,7 @@
 """Results of comparisons: paired differences with intervals and p-values, and how they are printed."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -255,10 +257,10 @@ class PairwiseComparisons(_ComparisonTable):
     models: tuple[str, ...]
 
     @overload
-    def __getitem__(self, key: str) -> "PairwiseComparisons": ...
+    def __getitem__(self, key: str) -> PairwiseComparisons: ...
     @overload
     def __getitem__(self, key: tuple[str, str, str]) -> Comparison: ...
-    def __getitem__(self, key: str | tuple[str, str, str]) -> "Comparison | PairwiseComparisons":
+    def __getitem__(self, key: str | tuple[str, str, str]) -> Comparison | PairwiseComparisons:
         metric, *pair = (key,) if isinstance(key, str) else key
         first = row_of(self.rows, metric)
         rows = tuple(row for row in self.rows if row.metric == first.metric)

@@ -1,5 +1,7 @@
 """`equivalence`: two one-sided tests of whether two models are equal within a margin."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 
 from torchrankmetrics.inference.clusters import Cluster

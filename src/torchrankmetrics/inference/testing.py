@@ -1,5 +1,7 @@
 """Tests of paired shares, of several training runs, and against random ranking; Holm's correction."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 import sys
 from collections.abc import Sequence
@@ -114,7 +116,7 @@ class SeedSplit:
     interaction: float  # of single runs on single tasks; more seeds or more tasks decrease it
     num_seeds: tuple[int, ...]  # number of runs of each model
 
-    def scaled(self, slope: float) -> "SeedSplit":
+    def scaled(self, slope: float) -> SeedSplit:
         """The variances of a value times ``slope``."""
         square = slope**2
         return SeedSplit(

@@ -4,6 +4,8 @@ PyG itself is not imported: a model scores (heads, relations, tails), data have 
 edge_type.
 """
 
+from __future__ import annotations  # help() shows the names of types
+
 from typing import Any
 
 import torch

@@ -1,5 +1,7 @@
 """`rank_alignment`: entity alignment in both directions, from embeddings or similarities."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 

@@ -1,5 +1,7 @@
 """Filtered evaluation of facts with a time: `rank_facts` and its filter, `KnownFacts`."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypedDict, Unpack, overload

@@ -1,5 +1,7 @@
 """`KnownTriples`: known positives of both sides, candidate counts, relation categories."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -89,7 +91,7 @@ class KnownTriples:
         write_known(path, self.num_entities, self._sides)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
+    def open(cls, path: str | os.PathLike[str]) -> KnownTriples:
         """Map a file of ``save`` into memory; only its header is read before the first look-up.
 
         All processes of a machine share its pages, and a pickle contains only its path. Nothing in

@@ -1,5 +1,7 @@
 """`rank_long_table`: scores as tables with one row per query and candidate."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Filtered evaluation of any model, each query scored once: of triples, and of complex queries."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
@@ -37,7 +39,7 @@ class _Options(TypedDict, total=False):
     top_k: int | None
     offset: int | None
     num_candidates: int | None
-    process_group: "ProcessGroup | None"
+    process_group: ProcessGroup | None
 
 
 @overload
@@ -77,7 +79,7 @@ def rank_triples(
     top_k: int | None = None,
     offset: int | None = None,
     num_candidates: int | None = None,
-    process_group: "ProcessGroup | None" = None,
+    process_group: ProcessGroup | None = None,
 ) -> AnsweredTable | dict[str, AnsweredTable]:
     """Rank both sides of every triple among all entities that are not known positives.
 

@@ -1,5 +1,7 @@
 """`adjust`: the chance-adjusted value of a published number."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

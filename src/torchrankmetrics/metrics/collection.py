@@ -1,5 +1,7 @@
 """`RankCollection`: many metrics with one buffer of rows, one pass over the scores and one gather."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -247,7 +249,7 @@ class RankCollection(RowOwner, MetricCollection):
                 one.reset()
         self.rows.clear()  # no member's buffer if other collections updated all members
 
-    def merge_state(self, other: "RankCollection") -> None:
+    def merge_state(self, other: RankCollection) -> None:
         """Add the rows of another collection, as if its updates had been made here.
 
         Args:
@@ -314,19 +316,19 @@ class RankCollection(RowOwner, MetricCollection):
             "mode": "max" if higher else "min",
         }
 
-    def table(self) -> "RankTable":
+    def table(self) -> RankTable:
         """Return all rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted."""
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
 
-    def local_table(self) -> "RankTable":
+    def local_table(self) -> RankTable:
         """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged."""
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(self._first.rows.as_one(self._first.device))
 
-    def summary(self) -> "Summary":
+    def summary(self) -> Summary:
         """Return a printable table of base value, adjusted index and z-score of every metric by side."""
         from torchrankmetrics.metrics.summary import summarize
 
@@ -344,7 +346,7 @@ class RankCollection(RowOwner, MetricCollection):
             if one.view == "p_value"
         }
 
-    def breakdown(self, names: "Names" = None) -> "Breakdown":
+    def breakdown(self, names: Names = None) -> Breakdown:
         """Return a table of count, base value, adjusted index and z-score by group. Synchronizes.
 
         Args:
@@ -357,12 +359,12 @@ class RankCollection(RowOwner, MetricCollection):
     def confidence_intervals(
         self,
         confidence_level: float = 0.95,
-        method: "Method" = "normal",
-        cluster: "Cluster | None" = "auto",
+        method: Method = "normal",
+        cluster: Cluster | None = "auto",
         *,
         n_resamples: int = 2000,
         seed: int = 0,
-    ) -> "Intervals":
+    ) -> Intervals:
         """Return an ``Interval`` per metric of its value on other tasks of the same kind, by its key. Synchronizes.
 
         Args:

@@ -1,5 +1,7 @@
 """`RankMetric`: one metric as a torchmetrics Metric, with `update` for it and for collections."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -185,7 +187,7 @@ class RankMetric(RowOwner, Metric):
 
     @eager
     def update(
-        self: "RankMetric | RankCollection",
+        self: RankMetric | RankCollection,
         preds: Preds,
         target: Target | None = None,
         *,
@@ -269,7 +271,7 @@ class RankMetric(RowOwner, Metric):
             self.rows = ()  # others may refer to the old buffer
         super().reset()
 
-    def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add the rows of another metric, as if its updates had been made here.
 
         Args:
@@ -441,7 +443,7 @@ class RankMetric(RowOwner, Metric):
             added = super()._copy_state_dict()
         return {KEY: self.rows, **added}  # torchmetrics copies blocks, which nobody writes in place
 
-    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RankMetric":
+    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> RankMetric:
         if self.rows and fn(self.rows[-1][:0]).is_meta:
             raise ValueError(
                 f"{self.key!r} must be reset before it is moved to meta, which holds no values: it "

@@ -1,5 +1,7 @@
 """p-values of metrics of ranking tasks: P(M at least as good as observed) under random ranking."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def p_value(
-    definition: "RankDefinition",
+    definition: RankDefinition,
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -46,7 +48,7 @@ def p_value(
 
 
 def log_p_value(
-    definition: "RankDefinition",
+    definition: RankDefinition,
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -81,7 +83,7 @@ def log_p_value(
 
 
 def upper_tail(
-    definition: "RankDefinition",
+    definition: RankDefinition,
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -110,7 +112,7 @@ def upper_tail(
 
 
 def _tail_of_mean(
-    definition: "RankDefinition", value: float, counts: CandidateCounts, mean: float | None
+    definition: RankDefinition, value: float, counts: CandidateCounts, mean: float | None
 ) -> Tail:
     direction = definition.g_direction
     sign = direction if definition.higher_is_better else -direction
@@ -170,7 +172,7 @@ def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
     return slack + (absolute + share * width)
 
 
-def _log_extreme(definition: "RankDefinition", value: float, counts: CandidateCounts) -> float:
+def _log_extreme(definition: RankDefinition, value: float, counts: CandidateCounts) -> float:
     """The largest (smallest) rank: all are at most m with probability prod min(m, N_i) / N_i."""
     largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
     # at most x: r <= floor x; at least x: not r < x

@@ -1,5 +1,7 @@
 """`QueryDefinition`: metrics of queries, averaged over queries, with their values and null moments."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -92,7 +94,7 @@ class QueryDefinition(MetricDefinition):
         """Smallest label of a relevant item; None for metrics of all labels."""
         return None if self.kind.is_graded else self.relevance_threshold
 
-    def at_threshold(self, relevance_threshold: float) -> "QueryDefinition":
+    def at_threshold(self, relevance_threshold: float) -> QueryDefinition:
         """Return the metric with another smallest label of a relevant item; one that has its own, or none, stays."""
         number = one_number(relevance_threshold)
         if number is None or not 0 < number < math.inf:
@@ -153,7 +155,7 @@ class QueryDefinition(MetricDefinition):
         return _weighted(sample, self.used(sample), self.unit_values(sample, rank_type))
 
     def null_moments(
-        self, sample: QuerySample, expectation: "ExpectationProvider | None" = None
+        self, sample: QuerySample, expectation: ExpectationProvider | None = None
     ) -> Moments:
         """Mean, variance and best value under random ranking of independent queries, by a provider or exact."""
         used = self.used(sample)

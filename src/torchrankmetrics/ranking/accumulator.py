@@ -1,5 +1,7 @@
 """`RankAccumulator`: ranks of candidates whose scores arrive in chunks of columns, or shards of processes."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -59,7 +61,7 @@ class RankAccumulator:
         backend: str = "auto",
         offset: int | None = None,
         num_candidates: int | None = None,
-        process_group: "ProcessGroup | None" = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         with Shard(process_group, offset, num_candidates).joining() as shard:
             true = read_scores(true_scores, "true_scores", "scores (tasks,)")

@@ -1,5 +1,7 @@
 """`rank_embeddings` and `Candidates`: ranks of embeddings without the score matrix."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from typing import TYPE_CHECKING
 
 import torch
@@ -113,7 +115,7 @@ def rank_embeddings(
     bias: Tensor | Array | None = None,
     offset: int | None = None,
     num_candidates: int | None = None,
-    process_group: "ProcessGroup | None" = None,
+    process_group: ProcessGroup | None = None,
     top_k: int | None = None,
 ) -> Ranks:
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.

@@ -1,5 +1,7 @@
 """`Ranks`: optimistic and pessimistic ranks with the numbers of candidates; `rank_scores` makes them from scores."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +68,7 @@ class Ranks:
     rows: tuple[Tensor, int] | None = None
     gain: Tensor | None = None  # float64 (tasks,), labels of a graded target; None: all are 1
     # the best candidates of the queries, if ``top_k`` of ``rank_embeddings`` was given
-    answers: "BestCandidates | None" = None
+    answers: BestCandidates | None = None
 
     def __init__(
         self,
@@ -96,13 +98,13 @@ class Ranks:
     @classmethod
     def from_negatives(
         cls,
-        positive: "Numbers | Predictions",
-        negatives: "Negatives | None" = None,
+        positive: Numbers | Predictions,
+        negatives: Negatives | None = None,
         *,
         exclude: Numbers | None = None,
         indexes: Integers | None = None,
         backend: str = "auto",
-    ) -> "Ranks":
+    ) -> Ranks:
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
         AUC and ``full_rank_estimate`` of such ranks estimate the full ones without bias if the

@@ -1,5 +1,7 @@
 """`SequentialEvaluation`, anytime-valid tests, their results, and the random order in which queries are ranked."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -404,7 +406,7 @@ class SequentialEvaluation:
         half_width: float | None = None,
         seed: int = 0,
         num_candidates: int | None = None,
-        process_group: "ProcessGroup | None" = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         own = np.arange(query) if is_int(query) else as_ids(query, "query").cpu().numpy()
         if own.ndim != 1 or not len(own):

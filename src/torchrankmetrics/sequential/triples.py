@@ -1,5 +1,7 @@
 """`rank_sequentially`: a filtered evaluation that stops as soon as the hypothesis is decided."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -50,7 +52,7 @@ def rank_sequentially(
     num_entities: int | None = None,
     higher_is_better: bool = True,
     progress: bool = True,
-    process_group: "ProcessGroup | None" = None,
+    process_group: ProcessGroup | None = None,
 ) -> SequentialResult:
     """Rank the queries of ``rank_triples`` in random order, and stop as soon as the hypothesis is decided.
 
@@ -151,7 +153,7 @@ def _scorers(score_baseline: OtherScores) -> tuple[Any, Any]:
     return (None, None), score_baseline
 
 
-def _rank_lacking(model: "_Model", test: SequentialTest, places: list[int]) -> None:
+def _rank_lacking(model: _Model, test: SequentialTest, places: list[int]) -> None:
     """Rank those of the drawn queries by the other model whose ranks it lacks."""
     other = test.baseline
     assert other is not None

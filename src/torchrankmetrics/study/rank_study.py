@@ -1,5 +1,7 @@
 """RankStudy: ranks of many models on many datasets with several seeds."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """StudyTable: models by datasets with intervals and marks of significance."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -93,7 +95,7 @@ class StudyTable(Rendered):
             self, measures=tuple(measures), models=self.models if models is None else tuple(models)
         )
 
-    def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+    def plot(self, metric: str | None = None, ax: Axes | None = None) -> tuple[Figure, Axes]:
         """Draw a metric (its key; default: the first one), see ``study.intervals_by_dataset``."""
         key = check_choice(
             "metric", metric or self.measures[0].key, [one.key for one in self.measures]

@@ -1,5 +1,7 @@
 """Verification of a page: its manifest, computed again from the files of ranks."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import json
 import math
 import os

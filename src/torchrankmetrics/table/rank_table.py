@@ -1,5 +1,7 @@
 """`RankTable`: the rows of an evaluation, independent of any metric."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +81,7 @@ class RankTable(HasRows):
         sample_id: Integers | None = None,
         query: Integers | None = None,
         gain: Numbers | None = None,
-    ) -> "RankTable":
+    ) -> RankTable:
         """Return a table of ranks, one row per task; errors as in ``RankMetric.update``.
 
         Args:
@@ -95,7 +97,7 @@ class RankTable(HasRows):
         return cls(rows_of(ranks, TaskFacts(side, group, weight, sample_id, query, gain)))
 
     @classmethod
-    def concatenate(cls, tables: "Sequence[RankTable]", *, offset_ids: bool = False) -> "RankTable":
+    def concatenate(cls, tables: Sequence[RankTable], *, offset_ids: bool = False) -> RankTable:
         """Return one table with the rows of all, on the device of the first; none gives an empty table.
 
         Args:
@@ -113,7 +115,7 @@ class RankTable(HasRows):
         return cls(torch.cat(with_ids_apart(parts) if offset_ids else parts))
 
     @classmethod
-    def from_numpy(cls, arrays: Mapping[str, npt.ArrayLike]) -> "RankTable":
+    def from_numpy(cls, arrays: Mapping[str, npt.ArrayLike]) -> RankTable:
         """Return a table of plain arrays by name, on the CPU; the inverse of ``to_numpy``.
 
         Args:
@@ -140,7 +142,7 @@ class RankTable(HasRows):
         return to_arrays(self.rows)
 
     @classmethod
-    def from_pandas(cls, frame: "DataFrame") -> "RankTable":
+    def from_pandas(cls, frame: DataFrame) -> RankTable:
         """Return a table of a data frame with the columns of a CSV file (docs/cli.md); the inverse of ``to_pandas``.
 
         Args:
@@ -161,7 +163,7 @@ class RankTable(HasRows):
         ]
         return cls(from_columns(list(frame.columns), columns, "frame"))
 
-    def to_pandas(self) -> "DataFrame":
+    def to_pandas(self) -> DataFrame:
         """Return a ``pandas.DataFrame`` of the columns of ``to_numpy``, with sides as words and missing ids as NA."""
         import pandas
 
@@ -173,7 +175,7 @@ class RankTable(HasRows):
         return frame
 
     @classmethod
-    def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> "RankTable":
+    def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> RankTable:
         """Return the table of a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
@@ -208,7 +210,7 @@ class RankTable(HasRows):
     @classmethod
     def from_parquet(
         cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES
-    ) -> "RankTable":
+    ) -> RankTable:
         """Return the table of a Parquet file, several, or a folder of them; each may lack columns that another has.
 
         Args:
@@ -284,7 +286,7 @@ class RankTable(HasRows):
         """(n,) int64, the number of tasks of each row."""
         return Columns(self.rows).count
 
-    def select(self, *, side: TaskSide | None = None, group: int | None = None) -> "RankTable":
+    def select(self, *, side: TaskSide | None = None, group: int | None = None) -> RankTable:
         """Return the rows of a side, of a group, or of both.
 
         Args:
@@ -298,7 +300,7 @@ class RankTable(HasRows):
             rows = rows[Columns(rows).group == check_int("group", group, ABSENT)]
         return RankTable(rows.clone() if rows is self.rows else rows)
 
-    def with_group(self, group: Integers | None) -> "RankTable":
+    def with_group(self, group: Integers | None) -> RankTable:
         """Return a table of the same ranks in other groups.
 
         Args:
@@ -309,7 +311,7 @@ class RankTable(HasRows):
         Columns(rows).group = Columns(rows_of(self.ranks, TaskFacts(group=group))).group
         return RankTable(rows)
 
-    def summary(self, metrics: "Metrics | None" = None) -> "Summary":
+    def summary(self, metrics: Metrics | None = None) -> Summary:
         """Return base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
@@ -320,7 +322,7 @@ class RankTable(HasRows):
 
         return summarize(self._analysis(partial=True), _measures(metrics).values())
 
-    def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
+    def breakdown(self, metrics: Metrics | None = None, names: Names = None) -> Breakdown:
         """Return metrics by group, as ``RankCollection.breakdown`` does.
 
         Args:
@@ -332,7 +334,7 @@ class RankTable(HasRows):
 
         return break_down(self._analysis(partial=True), _measures(metrics).values(), names)
 
-    def query_values(self, metric: "MetricLike") -> dict[int, float]:
+    def query_values(self, metric: MetricLike) -> dict[int, float]:
         """Return the value of every query by its ``query``, the form that ``compare`` takes, from a metric of queries.
 
         Args:
@@ -360,14 +362,14 @@ class RankTable(HasRows):
 
     def confidence_intervals(
         self,
-        metrics: "Metrics | None" = None,
+        metrics: Metrics | None = None,
         confidence_level: float = 0.95,
-        method: "Method" = "normal",
-        cluster: "Cluster | None" = "auto",
+        method: Method = "normal",
+        cluster: Cluster | None = "auto",
         *,
         n_resamples: int = 2000,
         seed: int = 0,
-    ) -> "Intervals":
+    ) -> Intervals:
         """Return an ``Interval`` per metric, by its key, as ``RankCollection.confidence_intervals`` does.
 
         Args:
@@ -393,18 +395,18 @@ class RankTable(HasRows):
         options = confidence_level, method, cluster, n_resamples, seed
         return confidence_intervals(self._analysis(), _measures(metrics), *options)
 
-    def compact(self) -> "RankTable":
+    def compact(self) -> RankTable:
         """Return the smallest table with the same values: sorted rows, equal ones merged, repeats dropped."""
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 
-    def _analysis(self, partial: bool = False) -> "Analysis":
+    def _analysis(self, partial: bool = False) -> Analysis:
         from torchrankmetrics.metrics.measure import Analysis
 
         return Analysis([self.rows], partial=partial)
 
 
-def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
+def _measures(metrics: Metrics | None) -> dict[str, Measure]:
     from torchrankmetrics.metrics.registry import Selection
 
     return Selection().measures(metrics)

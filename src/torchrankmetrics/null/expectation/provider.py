@@ -1,5 +1,7 @@
 """`ExpectationProvider`, the protocol of null moments; moments of all rank vectors, or random ones."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import functools
 import math
 from collections.abc import Callable
@@ -207,7 +209,7 @@ class MonteCarloExpectation(CachedExpectation):
         each, digest = queries.unranked()
         return self._cached_of_queries(_Queries(definition, digest, each))
 
-    def _simulate_queries(self, key: "_Queries") -> Moments:
+    def _simulate_queries(self, key: _Queries) -> Moments:
         random = np.random.default_rng(self.seed)
         size = len(key.queries)
         mass = in_range(key.queries.weight)
