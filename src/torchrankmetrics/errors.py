@@ -24,6 +24,14 @@ class RankMetricWarning(UserWarning):
     of known triples without the target, masks of -inf, ties that decide, evaluations without a
     task, and a Numba that cannot be used. If a process group is initialized, only its first process
     warns.
+
+    >>> import warnings
+    >>> from torchrankmetrics import RankMetricWarning, evaluate
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", RankMetricWarning)
+    ...     evaluate([], num_candidates=9, metrics=["mrr"])
+    ...
+    {'mrr': nan}
     """
 
 

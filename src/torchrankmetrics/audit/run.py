@@ -52,6 +52,13 @@ class Finding:
         got, expected (float or str): the value of the evaluator and the right one.
         message (str): the exception, the tie rule found, other wrong metrics, or why the check was
             skipped.
+
+    >>> from torchrankmetrics.audit import audit
+    >>> def unfiltered(scores, target, exclude):
+    ...     return 1 + (scores > scores.gather(1, target[:, None])).sum(1)
+    ...
+    >>> audit(unfiltered, max_candidates=1000)["filter"].status
+    'failed'
     """
 
     check: str
@@ -89,6 +96,15 @@ class Report:
         ties (tuple): the tie rules that its results follow; several, if its metrics do not
             distinguish them.
         findings (tuple): one per check.
+
+    >>> from torchrankmetrics import rank_scores
+    >>> from torchrankmetrics.audit import audit
+    >>> def optimistic(scores, target, exclude):
+    ...     return rank_scores(scores, target, exclude=exclude).optimistic
+    ...
+    >>> report = audit(optimistic, max_candidates=1000)
+    >>> report.ties, len(report.failures)
+    (('optimistic',), 0)
     """
 
     evaluator: str
@@ -151,8 +167,12 @@ def audit(
         TypeError: if evaluator is not a function, or its first result is neither ranks nor a dict.
         ValueError: for an unknown rule, or if no key of the dict names a metric.
 
+    >>> from torchrankmetrics.audit import audit
     >>> from torchrankmetrics import rank_scores
-    >>> audit(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic).failures
+    >>> def evaluator(scores, target, exclude):
+    ...     return rank_scores(scores, target, exclude=exclude).realistic
+    ...
+    >>> audit(evaluator, max_candidates=1000).failures
     ()
     """
     check_function(
@@ -178,8 +198,12 @@ def assert_evaluator(
         ties (str, default None): as in ``audit``.
         max_candidates (int, default 2^25): as in ``audit``.
 
+    >>> from torchrankmetrics.audit import assert_evaluator
     >>> from torchrankmetrics import rank_scores
-    >>> assert_evaluator(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic)
+    >>> def evaluator(scores, target, exclude):
+    ...     return rank_scores(scores, target, exclude=exclude).realistic
+    ...
+    >>> assert_evaluator(evaluator, max_candidates=1000)
     """
     report = audit(evaluator, ties=ties, max_candidates=max_candidates)
     if report.failures:

@@ -25,6 +25,7 @@ class PrecomputedExpectation(ExpectationProvider):
     Raises:
         TypeError, ValueError: if counts or weights are invalid, or the dataset is unknown.
 
+    >>> from torchrankmetrics.datasets import PrecomputedExpectation
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> round(PrecomputedExpectation("fb15k237").moments(MEAN_RANK, [2, 2]).mean, 2)
     7153.31

@@ -26,6 +26,11 @@ class Moments:
         mean (float): E of the metric.
         variance (float): V >= 0; exactly zero where the metric cannot vary.
         optimum (float, default None): the best value, if it depends on the counts.
+
+    >>> from torchrankmetrics import RankMetric
+    >>> moments = RankMetric("mr").moments([3, 5])  # of Moments(mean, variance)
+    >>> moments.mean, moments.variance
+    (2.5, 0.6666666666666666)
     """
 
     mean: float

@@ -128,6 +128,7 @@ def compare(
         TypeError, ValueError: for invalid options, and for models of different tasks. Too few tasks
             are warned of.
 
+    >>> from torchrankmetrics import compare
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
     >>> result = compare(a, b, "hits@3")

@@ -46,6 +46,15 @@ class Comparison(Rendered):
             on that side.
         models (tuple): names of the two models, if they have names.
         higher_is_better (bool): direction of the metric; None without one.
+
+    >>> from torchrankmetrics import Ranks, compare
+    >>> a = Ranks([1, 2, 1, 3, 1, 2, 1, 1] * 20, None, 9)
+    >>> b = Ranks([2, 3, 1, 5, 2, 2, 1, 4] * 20, None, 9)
+    >>> result = compare(a, b, "mrr")
+    >>> round(result.difference, 4), result.better
+    (0.2563, 'a')
+    >>> result.low > 0
+    True
     """
 
     metric: str
@@ -233,6 +242,13 @@ class Comparisons(_ComparisonTable):
 
     Attributes:
         rows (tuple): in the order of the metrics.
+
+    >>> from torchrankmetrics import Ranks, compare
+    >>> a = Ranks([1, 2, 1, 3, 1, 2, 1, 1] * 20, None, 9)
+    >>> b = Ranks([2, 3, 1, 5, 2, 2, 1, 4] * 20, None, 9)
+    >>> results = compare(a, b, ["mrr", "hits@1"])
+    >>> results["hits_at_1"].difference
+    0.375
     """
 
     def __getitem__(self, key: str) -> Comparison:
@@ -252,6 +268,13 @@ class PairwiseComparisons(_ComparisonTable):
     Attributes:
         rows (tuple): ordered by metric.
         models (tuple): names in input order.
+
+    >>> from torchrankmetrics import Ranks, compare
+    >>> ranks = {"a": [1, 2, 1, 3, 1], "b": [2, 3, 1, 5, 2], "c": [4, 3, 2, 5, 3]}
+    >>> models = {name: Ranks(listed * 30, None, 9) for name, listed in ranks.items()}
+    >>> results = compare(models, "mrr")
+    >>> results["mrr", "a", "b"].better
+    'a'
     """
 
     models: tuple[str, ...]
@@ -294,6 +317,14 @@ class Equivalence(Comparison):
         p_equivalent, p_not_worse, p_not_better (float): of the hypotheses that the absolute
             difference is at least the margin, that a is worse than b by the margin or more, and
             that a is better by the margin or more.
+
+    >>> from torchrankmetrics import Ranks
+    >>> from torchrankmetrics.inference import equivalence
+    >>> a = Ranks([1, 2, 1, 3, 1, 2] * 50, None, 9)
+    >>> b = Ranks([1, 2, 1, 3, 2, 1] * 50, None, 9)
+    >>> result = equivalence(a, b, "mrr", margin=0.1)
+    >>> result.equivalent
+    True
     """
 
     margin: float

@@ -19,6 +19,9 @@ class EarlyStopping(lightning.EarlyStopping):
     Raises:
         ValueError: at the start of training, if not exactly one collection has the metric, or
             ``mode`` is wrong.
+
+    >>> from torchrankmetrics.integrations.early_stopping import EarlyStopping
+    >>> stop = EarlyStopping(monitor="val/hits@10", patience=3)  # Trainer(callbacks=[stop])
     """
 
     def __init__(self, monitor: str, **options: Any) -> None:

@@ -58,6 +58,15 @@ def rank_triples(
     Raises:
         TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and
             ``known_triples``; for another model, or one with fewer nodes than the triples.
+
+    >>> import torch
+    >>> from torch_geometric.nn import TransE
+    >>> from torchrankmetrics.integrations.pyg import known_triples, rank_triples
+    >>> triples = torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])  # edge_index, edge_type
+    >>> model = TransE(num_nodes=5, num_relations=1, hidden_channels=8)
+    >>> table = rank_triples(model, triples, known_triples(triples, num_entities=5), progress=False)
+    >>> table.ranks.num_candidates
+    tensor([4, 4, 5, 5])
     """
     if not (callable(model) and hasattr(model, "num_nodes")):
         raise TypeError(
@@ -135,6 +144,8 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
         ValueError: if sources is empty, a shape is wrong, or two data have different numbers of
             nodes.
 
+    >>> import torch
+    >>> from torchrankmetrics.integrations.pyg import known_triples
     >>> known = known_triples((torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])), num_entities=5)
     >>> known.num_candidates([[0, 0, 1]], "tail")
     tensor([4])
@@ -186,6 +197,8 @@ def ranks_of_predictions(
         TypeError, ValueError, IndexError: if ids are not integers, repeated or out of range, or a
             shape is wrong.
 
+    >>> import torch
+    >>> from torchrankmetrics.integrations.pyg import ranks_of_predictions
     >>> top = torch.tensor([[4, 2, 0], [1, 3, 2]])
     >>> ranks_of_predictions(top, torch.tensor([[0, 0, 1], [0, 4, 0]]), num_dst_nodes=6)
     Ranks(optimistic=[2, 1, 4], pessimistic=[2, 1, 6], num_candidates=[5, 5, 6])

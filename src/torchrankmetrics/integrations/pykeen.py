@@ -66,6 +66,16 @@ class RankResults(pykeen.RankBasedMetricResults):
 
     Attributes:
         table (RankTable): all ranks.
+
+    >>> from pykeen.datasets import Nations
+    >>> from pykeen.models import DistMult
+    >>> from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator
+    >>> dataset = Nations()
+    >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
+    >>> evaluator = RankCollectionEvaluator(["mrr", "amri"], known=dataset)
+    >>> results = evaluator.evaluate(model, dataset.testing.mapped_triples, use_tqdm=False)
+    >>> 0 < results.get_metric("tail.realistic.mrr") < 1
+    True
     """
 
     table: RankTable
@@ -114,6 +124,13 @@ def known_triples(*sources: Source) -> KnownTriples:
     Raises:
         TypeError, ValueError: for other or no sources, or if they number entities or relations
             differently.
+
+    >>> from pykeen.datasets import Nations
+    >>> from torchrankmetrics.integrations.pykeen import known_triples
+    >>> dataset = Nations()
+    >>> known = known_triples(dataset)
+    >>> known.num_candidates(dataset.testing.mapped_triples[:2], "tail")
+    tensor([9, 7])
     """
     factories: list[Any] = []
     for source in sources:
@@ -175,6 +192,16 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
     Raises:
         TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given,
             but not filtered.
+
+    >>> from pykeen.datasets import Nations
+    >>> from pykeen.models import DistMult
+    >>> from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator
+    >>> dataset = Nations()
+    >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
+    >>> evaluator = RankCollectionEvaluator(["mrr", "amri"], known=dataset)
+    >>> results = evaluator.evaluate(model, dataset.testing.mapped_triples, use_tqdm=False)
+    >>> len(results.table)
+    402
     """
 
     metric_result_cls = RankResults
@@ -370,6 +397,18 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     Raises:
         ValueError: if there are fewer entities than negatives, one side's are missing, or not one
             row per triple.
+
+    >>> from pykeen.datasets import Nations
+    >>> from pykeen.models import DistMult
+    >>> from torchrankmetrics.integrations.pykeen import SampledRankCollectionEvaluator
+    >>> dataset = Nations()
+    >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
+    >>> evaluator = SampledRankCollectionEvaluator(dataset.testing, ["mrr"], num_negatives=5)
+    >>> known = [dataset.training.mapped_triples]
+    >>> options = {"additional_filter_triples": known, "use_tqdm": False}
+    >>> results = evaluator.evaluate(model, dataset.testing.mapped_triples, **options)
+    >>> results.table.ranks.num_candidates.max()
+    tensor(6)
     """
 
     def __init__(
@@ -457,6 +496,7 @@ def early_stopping(
         TypeError, ValueError: for another evaluator; if the metric is unknown, has no direction, or
             is not computed.
 
+    >>> from torchrankmetrics.integrations.pykeen import early_stopping
     >>> early_stopping("mr", frequency=5)
     {'metric': 'both.realistic.arithmetic_mean_rank', 'larger_is_better': False, 'frequency': 5}
     """
@@ -488,6 +528,7 @@ def objective(
     Returns:
         Keyword arguments for ``hpo_pipeline``; errors as ``early_stopping``.
 
+    >>> from torchrankmetrics.integrations.pykeen import objective
     >>> objective("tail_mr")
     {'metric': 'tail.realistic.arithmetic_mean_rank', 'direction': 'minimize'}
     """
@@ -509,6 +550,19 @@ def rank_table(evaluator: pykeen.Evaluator[Any], triples: Integers | None = None
     Raises:
         TypeError, ValueError: for another evaluator, cleared ranks, ranks of NaN scores, or other
             triples.
+
+    >>> from pykeen.datasets import Nations
+    >>> from pykeen.evaluation import RankBasedEvaluator
+    >>> from pykeen.models import DistMult
+    >>> from torchrankmetrics.integrations.pykeen import rank_table
+    >>> dataset = Nations()
+    >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
+    >>> evaluator = RankBasedEvaluator(clear_on_finalize=False)
+    >>> known = [dataset.training.mapped_triples]
+    >>> options = {"additional_filter_triples": known, "use_tqdm": False}
+    >>> _ = evaluator.evaluate(model, dataset.testing.mapped_triples, **options)
+    >>> len(rank_table(evaluator, dataset.testing.mapped_triples))
+    402
     """
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()

@@ -69,6 +69,8 @@ def rank_alignment(
         TypeError, ValueError, IndexError: as ``rank_embeddings`` and ``rank_scores``; for an id
             outside of its graph.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import rank_alignment
     >>> pairs = torch.tensor([[0, 0], [2, 1]])
     >>> similarities = torch.tensor([[0.9, 0.2], [0.0, 0.8], [0.1, 0.7]])
     >>> rank_alignment(pairs, similarities).ranks

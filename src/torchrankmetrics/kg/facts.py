@@ -39,9 +39,12 @@ class KnownFacts:
     Source: Lacroix et al. 2020 (arXiv 2004.04926) filter time-aware; Gastinger et al. 2023
     (doi:10.1007/978-3-031-43418-1_32) compare the settings.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import KnownFacts
     >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
     >>> for known in KnownFacts(facts), KnownFacts(facts, time_aware=False):
     ...     print(known.tails(*facts[:1, [0, 1, 3]].T).pairs()[1])
+    ...
     tensor([1, 2])
     tensor([1, 2, 3])
     """
@@ -137,6 +140,8 @@ def rank_facts(
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples``.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import KnownFacts, rank_facts
     >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
     >>> score = lambda h, r, time: torch.zeros(len(h), 5)
     >>> rank_facts(score, None, facts, KnownFacts(facts)).ranks.num_candidates

@@ -97,6 +97,8 @@ class KnownAnswers:
         ValueError: if shapes do not match, or the ids are so large that a key does not fit in 63
             bits.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import KnownAnswers
     >>> known = KnownAnswers(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
     >>> known(torch.tensor([[0, 0], [7, 7], [1, 0]])).pairs()
     tensor([[0, 0, 2],

@@ -42,6 +42,8 @@ class KnownTriples:
     Source: filtered setting of Bordes et al. 2013; example of Berrendorf et al. 2020 (arXiv
         2002.06914), Figure 1.
 
+    >>> import torch
+    >>> from torchrankmetrics import KnownTriples
     >>> known = KnownTriples(torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]]))
     >>> known.num_candidates(torch.tensor([[0, 1, 1]]), "tail")  # tails 2 and 3 are filtered
     tensor([2])
@@ -319,6 +321,8 @@ def relation_categories(
     Raises:
         TypeError, ValueError, IndexError: as ``KnownTriples``; for a threshold of 1 or less.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import RELATION_CATEGORIES, relation_categories
     >>> born_in, capital_of = [[0, 0, 8], [1, 0, 8], [2, 0, 9]], [[8, 1, 6], [9, 1, 7]]
     >>> [RELATION_CATEGORIES[i] for i in relation_categories(torch.tensor(born_in + capital_of))]
     ['n-1', '1-1']

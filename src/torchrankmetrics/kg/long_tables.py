@@ -63,6 +63,7 @@ def rank_long_table(
         ValueError: if columns are missing, unknown or have nulls, or a query is cut or repeats a
             candidate.
 
+    >>> from torchrankmetrics.kg import rank_long_table
     >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5], "true": [False, False, True]}
     >>> rank_long_table(scores).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
@@ -93,6 +94,7 @@ def rank_long_tables(
     Raises:
         TypeError, ValueError: as ``rank_long_table``; ValueError if a query is in two partitions.
 
+    >>> from torchrankmetrics.kg import rank_long_tables
     >>> parts = [{"query": [q, q], "candidate": [0, 1], "score": [0.1, 0.9], "true": [True, False]} for q in (0, 1)]
     >>> [len(table.ranks) for table in rank_long_tables(parts)]
     [1, 1]

@@ -88,6 +88,8 @@ class EmbeddingScorer:
         bias (Tensor or array, default None): as in ``rank_embeddings``.
         similarity (str, default "dot"): as in ``rank_embeddings``.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import EmbeddingScorer
     >>> from torchrankmetrics import rank_triples
     >>> entities, relations = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]]), torch.ones(1, 2)
     >>> score = EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities)

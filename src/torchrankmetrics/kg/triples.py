@@ -131,6 +131,8 @@ def rank_triples(
             or without ``candidates`` N differs from the num_entities that ``known`` was given;
             IndexError if known has an entity of N or more.
 
+    >>> import torch
+    >>> from torchrankmetrics import rank_triples
     >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1], [0.0, 0.0, 1.0]])
     >>> rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
@@ -227,6 +229,8 @@ def rank_complex_queries(
     Source: Ren et al. 2020, Query2box (arXiv 2002.05969); Ren and Leskovec 2020, BetaE (arXiv
         2010.11465).
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import rank_complex_queries
     >>> scores = torch.arange(5.0).expand(2, 5)
     >>> hard, easy = [{1, 2}, {4}], [{4}, {0}]
     >>> table = rank_complex_queries(lambda queries: scores[queries], hard, easy)

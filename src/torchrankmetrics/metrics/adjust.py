@@ -43,6 +43,13 @@ class Rounded:
         is_binomial (bool): whether ``sampling`` is exact, because the metric is a share of tasks
             (hits) and its sampling error is that of a binomial variable.
         log10_p (tuple): log10 of value, rounding_low and rounding_high for the view "p_value".
+
+    >>> from torchrankmetrics import adjust
+    >>> adjusted = adjust("0.355", "mrr", "FB15k-237")
+    >>> float(adjusted)
+    0.35454103687186506
+    >>> print(adjusted)
+    0.3545 (rounding: 0.3540 to 0.3550)
     """
 
     value: float
@@ -116,6 +123,7 @@ def adjust(
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 4; Hoyt et al. 2022 (arXiv
         2203.07544), section 3.
 
+    >>> from torchrankmetrics import adjust
     >>> adjust(3.5, "mr", 14)
     0.6153846153846154
     >>> print(adjust("3.5", "mr", 14))

@@ -94,6 +94,7 @@ def evaluate(
             for metrics that need num_candidates, both ranks of tied tasks or a side if these are
             missing.
 
+    >>> from torchrankmetrics import evaluate
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
     >>> import torch

@@ -40,6 +40,7 @@ def p_value(
     Returns:
         The p-value, a float.
 
+    >>> from torchrankmetrics.null import p_value
     >>> from torchrankmetrics.definitions.tasks import hits_at
     >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 7)  # z = 7.3, of normal p 1.7e-13
     0.0005331
@@ -75,6 +76,7 @@ def log_p_value(
     Source: Lugannani and Rice 1980 (doi:10.2307/1426607), Daniels 1987 (doi:10.2307/1403269); null
         of Hoyt et al. 2022 (arXiv 2203.07544).
 
+    >>> from torchrankmetrics.null import log_p_value
     >>> from torchrankmetrics.definitions import hits_at
     >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)
     -4.6052

@@ -143,6 +143,7 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     Returns:
         The text of the element.
 
+    >>> from torchrankmetrics.plots import to_svg
     >>> from torchrankmetrics import Ranks
     >>> from torchrankmetrics.plots import rank_ecdf
     >>> fig, ax = rank_ecdf({"model": Ranks([1, 2, 5, 3], None, 14)})

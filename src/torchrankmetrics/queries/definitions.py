@@ -50,6 +50,9 @@ class QueryDefinition(MetricDefinition):
         ValueError: if the name is not a key, not one of f and kind is given, or the direction
             cannot be derived.
 
+    >>> import numpy as np
+    >>> from torchrankmetrics.queries import QueryDefinition
+    >>> from torchrankmetrics.queries.sample import QuerySample
     >>> QueryDefinition("root", f=lambda r: r**-0.5).values(QuerySample.ranked(np.array([[1, 4]]), 5))
     array([0.75])
     """
@@ -226,6 +229,7 @@ def recall_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import recall_at
     >>> recall_at(100).name
     'recall_at_100'
     """
@@ -240,6 +244,7 @@ def precision_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import precision_at
     >>> precision_at(5).name
     'precision_at_5'
     """
@@ -254,6 +259,7 @@ def success_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import success_at
     >>> success_at(1).name
     'success_at_1'
     """
@@ -268,6 +274,7 @@ def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import first_reciprocal_rank
     >>> first_reciprocal_rank(10).name
     'rr_at_10'
     """
@@ -280,6 +287,7 @@ def average_precision(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import average_precision
     >>> average_precision(100).name
     'ap_at_100'
     """
@@ -292,6 +300,7 @@ def normalized_dcg(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import normalized_dcg
     >>> normalized_dcg(10).name
     'ndcg_at_10'
     """
@@ -306,6 +315,7 @@ def exponential_ndcg(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import exponential_ndcg
     >>> exponential_ndcg(10).name
     'ndcg_exp_at_10'
     """
@@ -320,6 +330,7 @@ def discounted_gain(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import discounted_gain
     >>> discounted_gain(10).name
     'dcg_at_10'
     """
@@ -335,6 +346,7 @@ def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
         p (float, default 0.8): probability that a reader goes on to the next place, between 0 and
             1.
 
+    >>> from torchrankmetrics.queries import rank_biased_precision
     >>> rank_biased_precision(0.95).name
     'rbp_0p95'
     """

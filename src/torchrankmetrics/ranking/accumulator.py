@@ -42,10 +42,13 @@ class RankAccumulator:
         TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if
             columns are missing. An error in ``update`` is raised on its process only.
 
+    >>> import torch
+    >>> from torchrankmetrics.ranking import RankAccumulator
     >>> scores = torch.tensor([[3.0, 1.0, 2.0, 1.0]])
     >>> ranks = RankAccumulator(scores[:, 1], torch.tensor([1]), (1, 4))
     >>> for chunk in scores.split(3, dim=1):
     ...     ranks.update(chunk)
+    ...
     >>> ranks.compute()
     Ranks(optimistic=[3], pessimistic=[4], num_candidates=[4])
     """

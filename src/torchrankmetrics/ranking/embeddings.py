@@ -46,6 +46,8 @@ class Candidates:
         ValueError: if shapes or devices do not match; in ``rank_embeddings``, if they have been
             written to since.
 
+    >>> import torch
+    >>> from torchrankmetrics.ranking import Candidates
     >>> from torchrankmetrics import rank_embeddings
     >>> candidates = Candidates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), bias=torch.tensor([0.0, 0.0, -0.5]))
     >>> rank_embeddings(torch.tensor([[2.0, 1.0]]), candidates, torch.tensor([0]))
@@ -163,6 +165,8 @@ def rank_embeddings(
             processes.
         RuntimeError: if products on a device are less accurate than their precision allows.
 
+    >>> import torch
+    >>> from torchrankmetrics import rank_embeddings
     >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])

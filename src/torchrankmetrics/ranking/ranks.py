@@ -57,6 +57,8 @@ class Ranks:
         ValueError: if shapes or devices differ, or values are out of range; on an accelerator
             values are checked at ``compute``, without a synchronisation here.
 
+    >>> import torch
+    >>> from torchrankmetrics import Ranks
     >>> ranks = Ranks(torch.tensor([1, 2]), torch.tensor([1, 5]), 14)
     >>> ranks.realistic
     tensor([1.0000, 3.5000], dtype=torch.float64)
@@ -131,6 +133,8 @@ class Ranks:
             TypeError, ValueError, IndexError: if dtypes, shapes, devices, keys or indexes do not
                 match.
 
+        >>> import torch
+        >>> from torchrankmetrics import Ranks
         >>> Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]))
         Ranks(optimistic=[2], pessimistic=[3], num_candidates=[4])
         """
@@ -186,6 +190,7 @@ class Ranks:
             TypeError, ValueError: if N is not integer, of another shape or below the sampled
                 number, or a task has no negative.
 
+        >>> from torchrankmetrics import Ranks
         >>> Ranks([1, 3], None, 11).full_rank_estimate(1001)
         tensor([  1., 201.], dtype=torch.float64)
         """
@@ -332,6 +337,8 @@ def rank_scores(
 
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), sections 2 and 3.1.
 
+    >>> import torch
+    >>> from torchrankmetrics import rank_scores
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=[[0]])
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """

@@ -178,7 +178,18 @@ class Style(TypedDict, total=False):
 
 
 class Rendered(ABC):
-    """A result that is a table; ``Style`` has the keywords of ``to_markdown``, ``to_latex`` and ``to_html``."""
+    """A result that is a table; ``Style`` has the keywords of ``to_markdown``, ``to_latex`` and ``to_html``.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> summary = RankTable.from_ranks(Ranks([1, 2, 1, 3], None, 9)).summary(["mrr", "mr"])
+    >>> print(summary.to_markdown())
+    | side | metric | base | adjusted index | z-score |
+    | --- | --- | ---: | ---: | ---: |
+    | all | MRR | 0.7083 | 0.5746 | 2.9 |
+    | all | MR | 1.7500 | 0.8125 | 2.5 |
+    <BLANKLINE>
+    4 ranks among 9 candidates
+    """
 
     @abstractmethod
     def tabular(self) -> "Tabular":

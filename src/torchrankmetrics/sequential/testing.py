@@ -67,6 +67,17 @@ class SequentialResult:
         baseline (RankTable): the ranks of the other model, including new ones; None: the hypothesis
             is about one model.
         higher_is_better (bool): direction of the metric; None without one.
+
+    >>> import torch
+    >>> from torchrankmetrics import Ranks
+    >>> from torchrankmetrics.sequential import SequentialEvaluation
+    >>> until = SequentialEvaluation(1000, metric="hits@1", threshold=0.5)
+    >>> for tasks in until.batches(50):
+    ...     until.update(Ranks(torch.ones_like(tasks), None, 20), sample_id=tasks)
+    ...
+    >>> result = until.decision
+    >>> result.answer, result.num_tasks, result.total_tasks
+    (True, 50, 1000)
     """
 
     metric: str
@@ -387,10 +398,13 @@ class SequentialEvaluation:
         TypeError, ValueError: for invalid options, unbounded metrics, and a baseline with other
             tasks.
 
+    >>> import torch
+    >>> from torchrankmetrics.sequential import SequentialEvaluation
     >>> from torchrankmetrics import Ranks
     >>> until = SequentialEvaluation(1000, metric="hits@1", threshold=0.5)
     >>> for tasks in until.batches(50):
     ...     until.update(Ranks(torch.ones_like(tasks), None, 20), sample_id=tasks)
+    ...
     >>> until.decision.answer, until.decision.num_tasks, until.decision.total_tasks
     (True, 50, 1000)
     """

@@ -93,6 +93,8 @@ def rank_sequentially(
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples`` and ``SequentialEvaluation``.
 
+    >>> import torch
+    >>> from torchrankmetrics.sequential import rank_sequentially
     >>> generator = torch.Generator().manual_seed(0)
     >>> truth = torch.stack([torch.arange(500), torch.zeros(500, dtype=torch.int64), torch.arange(500)], 1)
     >>> noise = torch.randn(2, 500, 500, generator=generator)

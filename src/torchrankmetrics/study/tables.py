@@ -48,6 +48,16 @@ class StudyTable(Rendered):
         rows, intervals: whether rows of printed tables are "models" or "datasets", and whether they
             have intervals.
         baseline, baseline_name, stars: see ``marked``.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy
+    >>> study = RankStudy()
+    >>> for model, ranks in {"a": [1, 2, 1, 4] * 30, "b": [3, 2, 5, 4] * 30}.items():
+    ...     study.add(RankTable.from_ranks(Ranks(ranks, None, 9)), model=model, dataset="toy")
+    ...
+    >>> table = study.table("mrr")
+    >>> table.value("mrr", "a", "toy")
+    0.6875
     """
 
     measures: tuple[Measure, ...]

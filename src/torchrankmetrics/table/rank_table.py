@@ -52,6 +52,8 @@ class RankTable(HasRows):
             id, weight, count, query, gain; or without gain (n, 9), as in 0.2; or without query and
             gain (n, 8), as in 0.1.
 
+    >>> import torch
+    >>> from torchrankmetrics import RankTable, Ranks
     >>> table = RankTable.from_ranks(Ranks(torch.tensor([1, 3]), None, 14), side="tail")
     >>> table
     RankTable(2 tasks, sides: tail)
@@ -128,6 +130,7 @@ class RankTable(HasRows):
             TypeError, ValueError: if a name is unknown or missing, or a dtype, shape or value is
                 wrong.
 
+        >>> from torchrankmetrics import RankTable
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """

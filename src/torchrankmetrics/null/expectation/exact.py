@@ -92,6 +92,7 @@ class ExactExpectation(CachedExpectation):
     Args:
         cache_size (int, default 512): number of (definition, counts) results to keep.
 
+    >>> from torchrankmetrics.null import ExactExpectation
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> ExactExpectation().moments(MEAN_RANK, [3, 5])
     Moments(mean=2.5, variance=0.6666666666666666)

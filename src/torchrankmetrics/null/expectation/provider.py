@@ -34,6 +34,11 @@ class ExpectationProvider(Protocol):
     The null of ranking tasks: rank i is uniform on {1..N_i}, independently of the others. The null
     of queries: the m relevant items of a query are on any of its N places equally likely. A
     provider may also compute moments of another null.
+
+    >>> from torchrankmetrics import RankMetric
+    >>> from torchrankmetrics.null import MonteCarloExpectation
+    >>> RankMetric("adjusted_mrr", expectation=MonteCarloExpectation(samples=1000, seed=0)).moments([3, 5])
+    Moments(mean=0.5223833333333333, variance=0.04021225419864309)
     """
 
     def moments(
@@ -188,6 +193,7 @@ class MonteCarloExpectation(CachedExpectation):
         TypeError, ValueError: if ``samples`` or ``seed`` is not an integer, or below its least
             value.
 
+    >>> from torchrankmetrics.null import MonteCarloExpectation
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> round(MonteCarloExpectation(samples=10_000).moments(MEAN_RANK, [3, 5]).mean, 1)  # exact: 2.5
     2.5
