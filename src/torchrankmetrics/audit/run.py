@@ -194,9 +194,10 @@ def assert_evaluator(
     """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
 
     Args:
-        evaluator (callable): as in ``audit``.
-        ties (str, default None): as in ``audit``.
-        max_candidates (int, default 2^25): as in ``audit``.
+        evaluator (callable): (scores, target, exclude) -> ranks or a dict of metrics.
+        ties (str, default None): the tie rule that the evaluator must follow; None: any rule.
+        max_candidates (int, default 2^25): most candidates of a case; fewer take less memory and
+            time.
 
     >>> from torchrankmetrics.audit import assert_evaluator
     >>> from torchrankmetrics import rank_scores

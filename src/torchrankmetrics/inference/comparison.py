@@ -303,13 +303,15 @@ class Equivalence(Comparison):
     """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
-        metric, value_a, value_b, difference, p_value, p_adjusted (float, str): as in
-            ``Comparison``.
-        test, num_tasks, unit (str, int): likewise.
-        higher_is_better (bool): likewise.
-        num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool):
-            likewise.
-        seeds, models, correction (SeedSplit, tuple, str): likewise.
+        metric (str): canonical key.
+        value_a, value_b, difference (float): values of both models, and value_a - value_b.
+        p_value, p_adjusted (float): two-sided, of no difference; of one metric both are the same.
+        test (str): name of the test.
+        num_tasks, unit (int, str): number of "tasks" or "queries".
+        num_clusters, effective_clusters, effective_tasks (int, float): number of clusters, and
+            effective numbers.
+        higher_is_better (bool): direction of the metric; None without one.
+        permutations, bounded, seeds, models, correction: fields of ``Comparison``.
         low, high, interval_level (float): interval of two one-sided tests, and its level 2
             confidence_level - 1.
         margin, confidence_level (float): largest difference that does not matter, > 0; level of the

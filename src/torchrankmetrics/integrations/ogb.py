@@ -67,7 +67,7 @@ class Evaluator:
         Args:
             input_dict (mapping): "y_pred_pos" (B,) and "y_pred_neg" in every form of
                 ``Ranks.from_negatives``.
-            backend (str, default "auto"): as in ``rank_scores``.
+            backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
         Returns:
             {"hits@<K>": float}, {"rocauc": float}, or float32 (B,) tensors by "hits@1_list",

@@ -46,10 +46,11 @@ def rank_triples(
         triples (Data or tuple): the test triples, in any form that ``known_triples`` takes.
         known (KnownTriples, default None): known positives to filter; None: raw ranks.
         higher_is_better (bool, default True): False for a model that returns distances.
-        candidates (integers, default None): as in ``torchrankmetrics.rank_triples``.
-        batch_size (int, default None): as in ``torchrankmetrics.rank_triples``.
-        backend (str, default "auto"): as in ``torchrankmetrics.rank_triples``.
-        progress (bool, default True): as in ``torchrankmetrics.rank_triples``.
+        candidates (integers, default None): ids (m,) or bool (N,) of the candidates; None: all.
+        batch_size (int, default None): queries scored at once; None: it grows while that is faster
+            and memory allows.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        progress (bool, default True): whether to show a progress bar, on a terminal only.
 
     Returns:
         As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation

@@ -73,7 +73,8 @@ class RankResults(pykeen.RankBasedMetricResults):
     >>> dataset = Nations()
     >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
     >>> evaluator = RankCollectionEvaluator(["mrr", "amri"], known=dataset)
-    >>> results = evaluator.evaluate(model, dataset.testing.mapped_triples, use_tqdm=False)
+    >>> triples = dataset.testing.mapped_triples
+    >>> results = evaluator.evaluate(model, triples, use_tqdm=False, batch_size=64)
     >>> 0 < results.get_metric("tail.realistic.mrr") < 1
     True
     """
@@ -173,21 +174,23 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
     and triple indices as sample ids.
 
     Args:
-        metrics (sequence of str, default None): as in ``RankCollection``; None: PyKEEN's, and the
-            tie rate.
+        metrics (sequence of str, default None): names of metrics, definitions, or a dict of key ->
+            name or definition; None: PyKEEN's, and the tie rate.
         add_defaults (bool, default False): whether the default metrics are computed beside a list
             of ``metrics``.
-        views (sequence of str, default ("base",)): as in ``RankCollection``.
-        rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
+        views (sequence of str, default ("base",)): "base", "normalized", "adjusted_index",
+            "z_score" or "p_value", one or several.
+        rank_types (sequence of str): "realistic", "optimistic", "pessimistic" or "expected", one or
+            several; default all three of PyKEEN.
         average (str, default "micro"): "macro" weighs queries equally, as
             ``MacroRankBasedEvaluator``, and the group of a rank is its query.
-        expectation (ExpectationProvider, default None): as in ``RankCollection``.
+        expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         filtered (bool, default True): whether known triples are left out of the candidates.
         known (KnownTriples, Dataset or CoreTriplesFactory, default None): further triples to
             filter, one or several sources; in loops with the evaluated triples.
         clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
-        batch_size, slice_size, mode (default None): as in PyKEEN's ``Evaluator``.
-        backend (str, default "auto"): as ``rank_scores`` takes it.
+        batch_size, slice_size, mode (default None): arguments of PyKEEN's ``Evaluator``.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
     Raises:
         TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given,
@@ -199,7 +202,8 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
     >>> dataset = Nations()
     >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
     >>> evaluator = RankCollectionEvaluator(["mrr", "amri"], known=dataset)
-    >>> results = evaluator.evaluate(model, dataset.testing.mapped_triples, use_tqdm=False)
+    >>> triples = dataset.testing.mapped_triples
+    >>> results = evaluator.evaluate(model, triples, use_tqdm=False, batch_size=64)
     >>> len(results.table)
     402
     """
@@ -386,13 +390,14 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
 
     Args:
         evaluation_factory (CoreTriplesFactory): the triples that will be evaluated.
-        metrics (sequence of str, default None): as in ``RankCollectionEvaluator``.
+        metrics (sequence of str, default None): names of metrics, definitions, or a dict of key ->
+            name or definition.
         additional_filter_triples (Tensor or list, default None): (n, 3) known triples that are not
             sampled.
         num_negatives (int, default None): how many are sampled per triple and side; None: 50.
         head_negatives, tail_negatives (Tensor, default None): (triples, M) entities instead of a
             sample; both or none.
-        **kwargs (object): as in ``RankCollectionEvaluator``.
+        **kwargs (object): other arguments of ``RankCollectionEvaluator``.
 
     Raises:
         ValueError: if there are fewer entities than negatives, one side's are missing, or not one
@@ -405,7 +410,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
     >>> evaluator = SampledRankCollectionEvaluator(dataset.testing, ["mrr"], num_negatives=5)
     >>> known = [dataset.training.mapped_triples]
-    >>> options = {"additional_filter_triples": known, "use_tqdm": False}
+    >>> options = {"additional_filter_triples": known, "use_tqdm": False, "batch_size": 64}
     >>> results = evaluator.evaluate(model, dataset.testing.mapped_triples, **options)
     >>> results.table.ranks.num_candidates.max()
     tensor(6)
@@ -523,7 +528,8 @@ def objective(
 
     Args:
         metric (str, default "mrr"): any name of one that the evaluator computes.
-        evaluator (RankCollectionEvaluator, default None): as in ``early_stopping``.
+        evaluator (RankCollectionEvaluator, default None): that of the search; None: one with the
+            default metrics.
 
     Returns:
         Keyword arguments for ``hpo_pipeline``; errors as ``early_stopping``.
@@ -559,7 +565,7 @@ def rank_table(evaluator: pykeen.Evaluator[Any], triples: Integers | None = None
     >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
     >>> evaluator = RankBasedEvaluator(clear_on_finalize=False)
     >>> known = [dataset.training.mapped_triples]
-    >>> options = {"additional_filter_triples": known, "use_tqdm": False}
+    >>> options = {"additional_filter_triples": known, "use_tqdm": False, "batch_size": 64}
     >>> _ = evaluator.evaluate(model, dataset.testing.mapped_triples, **options)
     >>> len(rank_table(evaluator, dataset.testing.mapped_triples))
     402

@@ -58,8 +58,9 @@ def rank_alignment(
         similarity (str, default None): "dot", "cosine", "l2" or "l1", as in ``rank_embeddings``;
             None: dot.
         known (integers, default None): (m, 2) further true pairs, such as the training alignment.
-        backend (str, default "auto"): as in ``rank_scores``.
-        top_k (int, default None): as in ``rank_triples``.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the
+            table.
 
     Returns:
         One row per side and pair, tails first: the first index of the pair as sample id, the given

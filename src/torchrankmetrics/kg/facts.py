@@ -126,12 +126,15 @@ def rank_facts(
         facts (integers): (n, 4) integers [head, relation, tail, time].
         known (KnownFacts): known positives, and how to filter them; None: raw ranks; or a dict of
             several, as in ``rank_triples``.
-        candidates (integers or dict, default None): as in ``rank_triples``.
-        batch_size (int, default None): as in ``rank_triples``.
-        backend (str, default "auto"): as in ``rank_triples``.
-        higher_is_better (bool, default True): as in ``rank_triples``.
-        progress (bool, default True): as in ``rank_triples``.
-        top_k (int, default None): as in ``rank_triples``.
+        candidates (integers or dict, default None): ids (m,) or bool (N,) of the candidates; None:
+            all. Or a dict of relation -> (heads, tails), one of these forms for each side.
+        batch_size (int, default None): queries scored at once; None: it grows while that is faster
+            and memory allows.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        higher_is_better (bool, default True): False for distances.
+        progress (bool, default True): whether to show a progress bar, on a terminal only.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the
+            table.
 
     Returns:
         One row per side and fact, tails first: the relation as group, the index of the fact as

@@ -86,10 +86,12 @@ def rank_long_tables(
         tables (iterable of tables): partitions, as ``rank_long_table`` takes them.
         continued (bool, default False): True for batches of one table that is sorted by query (and
             side), whose last query may continue in the next batch.
-        side (str, default None): as in ``rank_long_table``.
-        num_rows (int, default None): as in ``rank_long_table``.
-        higher_is_better (bool, default True): as in ``rank_long_table``.
-        with_queries (bool, default True): as in ``rank_long_table``.
+        side (str, default None): of all rows, if the tables have no column side.
+        num_rows (int, default None): number of rows of every query, if known; it detects queries
+            that are cut.
+        higher_is_better (bool, default True): False for distances.
+        with_queries (bool, default True): False drops the column query, so that rows of equal ranks
+            can merge.
 
     Raises:
         TypeError, ValueError: as ``rank_long_table``; ValueError if a query is in two partitions.

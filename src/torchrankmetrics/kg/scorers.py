@@ -85,8 +85,10 @@ class EmbeddingScorer:
             takes.
         candidates (Tensor, array or Candidates): (N, d) embeddings, or ``Candidates``, which may
             serve both sides; with a ``process_group`` those of this process.
-        bias (Tensor or array, default None): as in ``rank_embeddings``.
-        similarity (str, default "dot"): as in ``rank_embeddings``.
+        bias (Tensor or array, default None): (N,) floats that are added to the scores, for all but
+            cosine; ``Candidates`` have their own.
+        similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all
+            four.
 
     >>> import torch
     >>> from torchrankmetrics.kg import EmbeddingScorer

@@ -104,7 +104,7 @@ def rank_triples(
             a dict stays a candidate, with a warning. Scores are (B, N).
         batch_size (int, default None): queries scored at once; None: it grows while that is faster
             and memory allows, up to 2^22 scores on the CPU and 2^28 on an accelerator.
-        backend (str, default "auto"): as in ``rank_scores``.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
         score_hrt (callable, default None): (triples (m, 3)) -> scores (m,) or (m, 1), instead of
             both other functions.
         num_entities (int, default None): N of ``score_hrt``; None: ``known.num_entities``.
@@ -112,10 +112,12 @@ def rank_triples(
         progress (bool, default True): whether to show a progress bar, on a terminal only.
         top_k (int, default None): number of best candidates of each query in ``answers`` of the
             table.
-        offset (int, default None): as in ``rank_embeddings``.
-        num_candidates (int, default None): as in ``rank_embeddings``.
-        process_group (ProcessGroup, default None): as in ``rank_embeddings``; all processes pass
-            the same triples. Not with top_k or score_hrt.
+        offset (int, default None): index of the first candidate of the slice; None: slices are in
+            order of processes.
+        num_candidates (int, default None): N of all slices together, to be checked; None: their
+            sum.
+        process_group (ProcessGroup, default None): processes that share the entities and pass the
+            same triples; None: this process has all. Not with top_k or score_hrt.
 
     Warns:
         RankMetricWarning: if evaluated triples are not in known, targets are not candidates of
@@ -208,14 +210,16 @@ def rank_complex_queries(
             from 0.
         hard (integers or list): (2, P) integers or a tuple of two (P,): query and answer; or a list
             of the answers of each query, such as sets, which are ranked in the order of their ids.
-        easy (integers or list, default None): likewise for easy answers; None: no easy answers.
+        easy (integers or list, default None): the easy answers, in the same forms; None: there are none.
         pattern (integers, default None): (Q,) integers, the pattern (1p, 2i, ...) of each query;
             None: one for all.
-        batch_size (int, default None): as in ``rank_triples``.
-        backend (str, default "auto"): as in ``rank_triples``.
-        higher_is_better (bool, default True): as in ``rank_triples``.
-        progress (bool, default True): as in ``rank_triples``.
-        top_k (int, default None): as in ``rank_triples``.
+        batch_size (int, default None): queries scored at once; None: it grows while that is faster
+            and memory allows.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        higher_is_better (bool, default True): False for distances.
+        progress (bool, default True): whether to show a progress bar, on a terminal only.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the
+            table.
 
     Returns:
         One row per hard answer: the index as sample id, the pattern as group, and the weight. Rows

@@ -49,16 +49,18 @@ class RankCollection(RowOwner, MetricCollection):
             adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they contain
             their own; instances and dict entries stay as they are.
         *additional_metrics (str or RankMetric): more metrics, unless metrics is a dict.
-        views (str or sequence of str, default ("base",)): views as in ``RankMetric``; undefined
-            ones are left out.
-        rank_types (str or sequence of str, default ("realistic",)): rank types as in
-            ``RankMetric``.
-        sides (str or sequence of str, default ("both",)): sides as in ``RankMetric``; others than
-            "both" need ``side`` in update.
+        views (str or sequence of str, default ("base",)): "base", "normalized", "adjusted_index",
+            "z_score" or "p_value", one or several; undefined ones are left out.
+        rank_types (str or sequence of str, default ("realistic",)): "realistic", "optimistic",
+            "pessimistic" or "expected", one or several.
+        sides (str or sequence of str, default ("both",)): "both", "head", "tail" or "relation", one
+            or several; others than "both" need ``side`` in update.
         average (str, default "micro"): "micro" or "macro", for names without their own.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
-        relevance_threshold (float, default 1.0): as in ``RankMetric``.
-        storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
+            metrics.
+        storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which
+            bounds the memory by the number of distinct rows. Values are the same.
         prefix (str, default None): before every key, for example "val/".
         postfix (str, default None): after every key.
         compute_groups (bool or list of lists of str, default True): without effect: all members are

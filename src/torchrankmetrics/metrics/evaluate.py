@@ -61,30 +61,31 @@ def evaluate(
             and "y_pred_neg" for ``Ranks.from_negatives``; or scores (B, N).
         num_candidates (integers or Tensor, list or tuple, default None): (tasks,) or one int; None:
             only base values. With scores: the target.
-        metrics (sequence of str, default None): as in ``RankCollection``; None: its default
-            metrics, without candidate counts those in the base view.
+        metrics (sequence of str, default None): names of metrics, definitions, or a dict of key ->
+            name or definition; None: the default metrics of ``RankCollection``, without candidate
+            counts those in the base view.
         scores (numbers, default None): scores (B, N), higher is better, instead of ranks.
         target (integers or Tensor, list or tuple, default None): target of the scores, as in
             ``rank_scores``.
-        exclude (Tensor, list or tuple or array-like, default None): with scores as in
-            ``rank_scores``; with a dict bool (B, M), True: the negative is padding.
-        side (str, default None): as in ``RankMetric.update``, like the next six; a ``RankTable``
-            has its own.
-        weight (numbers, default None): (tasks,) or one.
+        exclude (Tensor, list or tuple or array-like, default None): with scores known positives, in
+            every form of ``rank_scores``; with a dict bool (B, M), True: the negative is padding.
+        side (str, default None): "head", "tail" or "relation", the predicted side. A ``RankTable``
+            has its own facts, also for the next five.
+        weight (numbers, default None): (tasks,) or one, at least 0; None: equal.
         group (integers, default None): (tasks,) or one, for macro averages.
-        sample_id (integers, default None): (tasks,).
-        query (integers, default None): query of each task.
-        gain (numbers, default None): relevance label of each task.
+        sample_id (integers, default None): (tasks,); repeats of (side, sample id) count once.
+        query (integers, default None): query of each task, (tasks,) or one; of scores (B,).
+        gain (numbers, default None): relevance label of each task, at least 0.
         indexes (integers, default None): query of each flat score (T,), with a target (T,).
-        views (str or sequence of str, default ("base",)): as in ``RankCollection``, like the next
-            five.
+        views (str or sequence of str, default ("base",)): "base", "normalized", "adjusted_index",
+            "z_score" or "p_value", one or several; undefined ones are left out.
         rank_types (str or sequence of str, default ("realistic",)): one or several rank types.
         sides (str or sequence of str, default ("both",)): one or several sides.
         average (str, default "micro"): "micro" or "macro".
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
             metrics.
-        backend (str, default "auto"): backend of ``rank_scores``.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronized across processes.

@@ -208,10 +208,10 @@ class RankMetric(RowOwner, Metric):
                 a ``Ranks``, without target and exclude; or a ``RankTable``, alone, of which a
                 metric of one side or a macro average reads the sides or groups, which synchronizes
                 with an accelerator. With ``indexes``, scores (T,).
-            target (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes``
-                bool or labels (T,).
-            exclude (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes``
-                bool (T,).
+            target (Tensor, list or tuple, default None): the targets of each row, in every form of
+                ``rank_scores``; with ``indexes`` bool or labels (T,).
+            exclude (Tensor, list or tuple, default None): known positives to exclude, in every form
+                of ``rank_scores``; with ``indexes`` bool (T,).
             side (str, default None): "head", "tail" or "relation", the predicted side.
             group (integers, default None): (tasks,) or one; with labels (B, N) or lists (B,); with
                 ``indexes`` (T,).
@@ -227,7 +227,7 @@ class RankMetric(RowOwner, Metric):
                 (tasks,) or one; 0 drops the task. None: the labels of ``target``, else 1.
             indexes (integers, default None): the query of each flat score (T,), as in torchmetrics'
                 retrieval; each query is whole.
-            backend (str, default "auto"): as in ``rank_scores``.
+            backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.

@@ -100,7 +100,8 @@ def calibration(
     Wolfowitz). Below the diagonal is worse than chance.
 
     Args:
-        models (Ranks, RankTable, RankCollection or dict): as in ``rank_ecdf``.
+        models (Ranks, RankTable, RankCollection or dict): one evaluation, or a dict of name ->
+            evaluation.
         confidence_level (float, default 0.95): of the band.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
@@ -152,7 +153,8 @@ def ties(models: Models, metric: str = "mrr", *, ax: Axes | None = None) -> tupl
     the gap is wide, the value depends on how ties are broken.
 
     Args:
-        models (Ranks, RankTable, RankCollection or dict): as in ``rank_ecdf``.
+        models (Ranks, RankTable, RankCollection or dict): one evaluation, or a dict of name ->
+            evaluation.
         metric (str, default "mrr"): a base metric that depends on ranks, by any name.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
@@ -307,7 +309,8 @@ def group_differences(
         a (Ranks, RankTable or RankCollection): a ``RankTable`` or ``RankCollection`` with groups
             and sample ids.
         b (Ranks, RankTable or RankCollection): the other model, of the same tasks.
-        metric (str, RankDefinition or RankMetric, default "mrr"): as in ``compare``.
+        metric (str, RankDefinition or RankMetric, default "mrr"): the metric, by any name or as a
+            definition.
         names (mapping or sequence of str, default None): of the groups: dict of id -> name, or a
             sequence by id.
         models (tuple, default ("a", "b")): what to call the two.

@@ -30,13 +30,18 @@ class RankAccumulator:
         true_scores (Tensor or array): (tasks,) score of each target, from the same computation as
             the chunks: a product of another shape may round differently, and then equal candidates
             do not tie. With a group only the scores of targets in the slice are read.
-        target (Tensor, list or tuple): as in ``rank_scores``, columns of the whole matrix.
+        target (Tensor, list or tuple): the targets of each row, in every form of ``rank_scores``,
+            columns of the whole matrix.
         shape (tuple): (B, N) of the whole matrix; with a group (B, n) of the slice.
-        exclude (Tensor, list or tuple, default None): as in ``rank_scores``, for the whole matrix.
-        backend (str, default "auto"): as in ``rank_scores``.
-        offset (int, default None): as in ``rank_embeddings``.
-        num_candidates (int, default None): as in ``rank_embeddings``.
-        process_group (ProcessGroup, default None): as in ``rank_embeddings``.
+        exclude (Tensor, list or tuple, default None): known positives to exclude, in every form of
+            ``rank_scores``, for the whole matrix.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        offset (int, default None): index of the first candidate of the slice; None: slices are in
+            order of processes.
+        num_candidates (int, default None): N of all slices together, to be checked; None: their
+            sum.
+        process_group (ProcessGroup, default None): processes that share the candidates; None: this
+            process has all.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if

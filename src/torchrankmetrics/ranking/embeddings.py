@@ -138,12 +138,13 @@ def rank_embeddings(
     Args:
         queries (Tensor or array): (B, d) floats.
         candidates (Tensor, array or Candidates): (N, d) floats, same dtype and device, only read.
-        target (Tensor, list or tuple): as in ``rank_scores``.
+        target (Tensor, list or tuple): the targets of each row, in every form of ``rank_scores``.
         similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all
             four.
-        exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
+        exclude (Tensor, list or tuple, default None): known positives to exclude, in every form of
+            ``rank_scores``.
         chunk_size (int, default None): candidates per tile; None: 4096, on an accelerator 32768.
-        backend (str, default "auto"): as in ``rank_scores``.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
         bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have
             their own.
         offset (int, default None): index of the first candidate of the slice; None: slices are in

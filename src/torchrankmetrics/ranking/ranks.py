@@ -124,7 +124,7 @@ class Ranks:
                 padding.
             indexes (integers, default None): (T,) integers, the positive of each flat negative, in
                 any order.
-            backend (str, default "auto"): as in ``rank_scores``.
+            backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
         Returns:
             One entry per positive, marked as ranks among sampled candidates.

@@ -167,7 +167,7 @@ class Style(TypedDict, total=False):
         digits (int): decimals of values of metrics.
         labels (dict): text to print instead of a key of a metric, a name of a model or dataset, or
             a heading.
-        baseline, stars (str, bool): see ``RankStudy.table``; other results raise a ValueError.
+        baseline, stars (str, bool): marks of the tables of ``RankStudy``; others raise a ValueError.
     """
 
     percent: bool

@@ -469,12 +469,14 @@ class SequentialEvaluation:
 
         Args:
             preds (Tensor, Ranks or RankTable): (B, N) scores or ranks, as in ``RankMetric.update``.
-            target (Tensor, list or tuple, default None): as in ``rank_scores``.
+            target (Tensor, list or tuple, default None): the targets of each row, in every form of
+                ``rank_scores``.
             sample_id (integers): (tasks,) integers, the indices that ``batches`` returned.
-            exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
+            exclude (Tensor, list or tuple, default None): known positives to exclude, in every form
+                of ``rank_scores``.
             side (str, default None): "head", "tail" or "relation".
             group (integers, default None): (tasks,) integers, or one.
-            backend (str, default "auto"): as in ``rank_scores``.
+            backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
         Raises:
             TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not

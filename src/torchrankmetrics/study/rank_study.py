@@ -169,7 +169,7 @@ class RankStudy:
 
     @property
     def datasets(self) -> list[str]:
-        """The datasets, likewise."""
+        """Names of the datasets, in the order in which they were added or arranged."""
         return self._names("dataset")
 
     def _names(self, field: str) -> list[str]:

@@ -318,8 +318,8 @@ class RankTable(HasRows):
         """Return base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
-            metrics (sequence of str, default None): as in ``RankCollection``; None: its default
-                metrics.
+            metrics (sequence of str, default None): names of metrics, definitions, or a dict of key
+                -> name or definition; None: the default metrics of ``RankCollection``.
         """
         from torchrankmetrics.metrics.summary import summarize
 
@@ -329,8 +329,8 @@ class RankTable(HasRows):
         """Return metrics by group, as ``RankCollection.breakdown`` does.
 
         Args:
-            metrics (sequence of str, default None): as in ``RankCollection``; None: its default
-                metrics.
+            metrics (sequence of str, default None): names of metrics, definitions, or a dict of key
+                -> name or definition; None: the default metrics of ``RankCollection``.
             names (mapping or sequence of str, default None): names of the groups by id; None: ids.
         """
         from torchrankmetrics.metrics.breakdown import break_down
@@ -376,12 +376,13 @@ class RankTable(HasRows):
         """Return an ``Interval`` per metric, by its key, as ``RankCollection.confidence_intervals`` does.
 
         Args:
-            metrics (sequence of str, default None): as in ``RankCollection``; None: its default
-                metrics.
+            metrics (sequence of str, default None): names of metrics, definitions, or a dict of key
+                -> name or definition; None: the default metrics of ``RankCollection``.
             confidence_level (float, default 0.95): in (0, 1).
             method (str, default "normal"): "normal" or "bootstrap".
-            cluster (str or integers, default "auto"): as in ``RankCollection``; int64 keys have one
-                per row of the table.
+            cluster (str or integers, default "auto"): "auto", "group", "sample_id" or "query":
+                tasks that are dependent; None: all are independent; int64 keys have one per row of
+                the table.
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): random seed of the bootstrap.
         """
