@@ -34,11 +34,12 @@ def main() -> None:
     relevant = torch.stack([row, torch.randperm(given.passages)[: len(row)]])
     passages[relevant[1]] = 0.45 * questions[row] + 0.9 * passages[relevant[1]]
 
+    pairs = tuple(relevant)
     narrow = questions.bfloat16(), passages.bfloat16()
     evaluations = {
-        "float32 embeddings": rank_embeddings(questions, passages, relevant),
-        "bfloat16 embeddings": rank_embeddings(*narrow, relevant),
-        "bfloat16 scores": rank_scores(narrow[0] @ narrow[1].T, relevant),
+        "float32 embeddings": rank_embeddings(questions, passages, pairs),
+        "bfloat16 embeddings": rank_embeddings(*narrow, pairs),
+        "bfloat16 scores": rank_scores(narrow[0] @ narrow[1].T, pairs),
     }
     for name, ranks in evaluations.items():
         collection = RankCollection(METRICS)

@@ -272,6 +272,27 @@ def test_report_of_runs_has_the_values_of_the_library(files, capsys):
         assert row["low"] < value < row["high"]
 
 
+def test_mrr_of_runs_is_rr_with_a_note(files, capsys):
+    arguments = ["report", *files[:4], "-m", "mrr,ndcg@10", "--fail-under", "mrr=0.999"]
+    assert main([*arguments, "--format", "json"]) == 1
+    printed = capsys.readouterr()
+    assert [row["metric"] for row in json.loads(printed.out)["rows"]] == ["rr", "ndcg_at_10"]
+    assert "note: 'mrr' of a run is 'rr'" in printed.err
+    assert "rr is " in printed.err
+
+
+def test_identical_ids_are_left_out_on_request(files, capsys, tmp_path):
+    run = json.loads((tmp_path / "dense.json").read_text())
+    own = {query: scores | {query: 99.0} for query, scores in run.items()}
+    (tmp_path / "own.json").write_text(json.dumps(own))
+    with_own = ["--qrels", "test.tsv", "--run", "own.json"]
+    kept = records(capsys, "report", *with_own, "-m", "rr")
+    left_out = records(capsys, "report", *with_own, "-m", "rr", "--ignore-identical-ids")
+    expected = evaluate_run("test.tsv", run, "rr")["rr"]
+    assert left_out[0]["value"] == expected > kept[0]["value"]
+    assert main(["report", "a.npz", "--ignore-identical-ids"]) == 2
+
+
 def test_compare_of_runs_has_the_numbers_of_the_library(files, capsys):
     (row,) = records(capsys, "compare", *files)
     tables = {name: rank_run("test.tsv", name) for name in ("bm25.gz", "dense.json", "rerank.json")}
@@ -366,3 +387,28 @@ def test_a_page_that_cannot_be_drawn_is_one_line_before_the_computation(
     monkeypatch.setattr(RankStudy, "dataset", None)
     assert main(["study", pattern, "-m", "mrr", "--format", "html"]) == 2
     assert capsys.readouterr() == ("", "error: matplotlib needs a writable directory\n")
+
+
+def test_queries_without_a_relevant_document_count_as_zero_or_are_skipped(files, capsys):
+    with open("test.tsv", "a") as file:
+        file.writelines(f"\ne{i}\td0\t0" for i in range(10))
+    arguments = [*files[:4], "-m", "rr,ndcg@10"]
+    skipped = {
+        row["metric"]: row["value"]
+        for row in records(capsys, "report", *arguments, "--empty-queries", "skip")
+    }
+    for options in ([], ["--empty-queries", "zero"]):
+        for row in records(capsys, "report", *arguments, *options):
+            assert row["value"] == pytest.approx(0.75 * skipped[row["metric"]], rel=1e-12)
+    assert main(["report", *arguments, "--empty-queries", "error"]) != 0
+    assert "10 without any" in capsys.readouterr().err
+    rank_run("test.tsv", "bm25.gz").save("ranks.npz")
+    (row,) = records(capsys, "report", "ranks.npz", "-m", "rr")
+    assert row["value"] == skipped["rr"]
+    (row,) = records(capsys, "report", "ranks.npz", "-m", "rr", "--empty-queries", "zero")
+    assert row["value"] == pytest.approx(0.75 * skipped["rr"], rel=1e-12)
+    (zero,), (skip,) = (
+        records(capsys, "compare", *files, "-m", "rr", *options)
+        for options in ([], ["--empty-queries", "skip"])
+    )
+    assert zero["difference"] == pytest.approx(0.75 * skip["difference"], rel=1e-12)

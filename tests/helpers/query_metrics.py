@@ -4,9 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 import reference_queries as exact
-from torchrankmetrics.definitions import Power
+from torchrankmetrics.definitions import AtMost, Power
+from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
 
@@ -17,6 +19,10 @@ CUT = [
     (d.first_reciprocal_rank, exact.rr),
     (d.average_precision, exact.ap),
     (d.normalized_dcg, exact.ndcg),
+    (d.capped_recall_at, exact.recall_cap),
+    (d.f1_at, exact.f1),
+    (d.capped_average_precision, exact.ap_cap),
+    (d.fall_out_at, exact.fall_out),
 ]
 UNCUT = [
     (d.first_reciprocal_rank(), exact.rr),
@@ -30,6 +36,10 @@ UNCUT = [
     (
         d.QueryDefinition("root", f=lambda r: r.rsqrt()),
         lambda ranks, N: sum(r**-0.5 for r in ranks) / len(ranks),
+    ),
+    (
+        d.QueryDefinition("per_root", f=AtMost(2), divisor=np.sqrt, higher_is_better=True),
+        lambda ranks, N: sum(r <= 2 for r in ranks) / len(ranks) ** 0.5,
     ),
 ]
 # definition, and the value of ranks among N candidates
@@ -69,3 +79,8 @@ def sample_of_rows(query, low, high, num_candidates, weight=None):
     weight = np.ones(len(one)) if weight is None else weight[one]
     ends = np.append(starts, len(label))
     return QuerySample(ends, low, high, answers, num_candidates[one], weight, np.ones_like(one))
+
+
+def looked_up(mask):
+    """The exclusion of a mask (B, N) as a look-up of known positives, which may hold relevant items."""
+    return KnownAnswers(*mask.nonzero().T)(torch.arange(len(mask)))

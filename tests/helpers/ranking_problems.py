@@ -66,9 +66,7 @@ def as_exclude(kind, pairs, tasks, B, N):
     if kind == "restriction":
         gone = {c for _, c in pairs} - {c for _, c in tasks}
         return torch.tensor([c in gone for c in range(N)]), lambda row: gone
-    # a tensor of pairs with the shape of the scores, or of one column per row, would be ambiguous
-    clear = kind == "pairs" and (B != 2 or both.shape[1] not in (1, N))
-    exclude = both if clear else (both[0], both[1])
+    exclude = both[0], both[1]
     if kind == "mask":
         exclude = torch.zeros(B, N, dtype=torch.bool)
         exclude[both[0], both[1]] = True
@@ -100,7 +98,7 @@ class Allocations(TorchDispatchMode):
         return result
 
 
-KINDS = ["none", "pairs", "tuple", "mask", "lists", "sparse", "index", "restriction"]
+KINDS = ["none", "tuple", "mask", "lists", "sparse", "index", "restriction"]
 
 
 def flagged_lines(ranks):

@@ -108,11 +108,11 @@ ATTEMPTS = {
     ),
     "labels": (
         lambda: updated(SCORES, 2 * RELEVANT),
-        r"must be pairs .* got .* pass labels as target\.float\(\)",
+        r"two dimensions.* got .* target\.float\(\) for labels",
     ),
     "two labels": (
         lambda: updated(SCORES[:2], RELEVANT[:2]),
-        r"must be pairs .* pass labels as target\.float\(\)",
+        r"two dimensions.* target\.float\(\) for labels",
     ),
     "bool lists": (
         lambda: updated(SCORES, RELEVANT.bool().tolist()),
@@ -120,11 +120,11 @@ ATTEMPTS = {
     ),
     "pairs": (
         lambda: updated(SCORES, torch.tensor([[0, 1], [1, 2], [2, 3]])),
-        r"must be pairs .*\(2, P\).*target\.T",
+        r"two dimensions.*tuple\(target\) for pairs \(2, P\)",
     ),
     "column": (
         lambda: updated(SCORES, TARGET[:, None]),
-        r"pass one column for each row as target\.squeeze\(1\), the",
+        r"two dimensions.*target\.tolist\(\) for the columns",
     ),
     "dict of targets": (
         lambda: updated(SCORES, {0: 1}),

@@ -137,7 +137,7 @@ def test_embeddings_in_half_precision_are_ranked_exactly(dtype, similarity):
 def test_an_accumulator_outlives_inference_mode(made_inside):
     scores, target = torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([2])
     with torch.inference_mode(made_inside):
-        ranks = RankAccumulator(scores[:, 2], target, (1, 3), exclude=torch.tensor([[0], [0]]))
+        ranks = RankAccumulator(scores[:, 2], target, (1, 3), exclude=[[0]])
         ranks.update(scores[:, :2])
     with torch.inference_mode(not made_inside):
         ranks.update(scores[:, 2:])

@@ -12,6 +12,7 @@ from hypothesis import given
 import reference_queries
 from bits import bits
 from fuzzing import cases
+from query_metrics import looked_up
 from torchrankmetrics import RankCollection, RankTable
 
 # the task metrics are on purpose
@@ -65,7 +66,7 @@ def batch(rows, form):
         kept = ~excluded | relevant
         owner = torch.arange(len(rows))[:, None].expand_as(kept)
         order = torch.randperm(int(kept.sum()), generator=torch.Generator().manual_seed(len(rows)))
-        return scores[kept][order], relevant[kept][order], {"indexes": owner[kept][order] * 7 - 3}
+        return scores[kept][order], relevant[kept][order], {"indexes": owner[kept][order] * 7 + 3}
     target = {
         "bool": relevant,
         "floats": relevant.double(),
@@ -74,6 +75,8 @@ def batch(rows, form):
         "sets": [set(answers) for _, answers, _ in rows],
         "numpy": relevant.numpy(),
     }[form]
+    if (excluded & relevant).any():
+        return scores, target, {"exclude": looked_up(excluded)}
     return scores, target, {"exclude": excluded if len(rows) % 2 else tuple(excluded.nonzero().T)}
 
 
@@ -81,7 +84,8 @@ def single(collection, tasks, **known):
     """Tasks (row, answer, excluded), one row of scores each, as they were given before queries were known."""
     rows, answers, out = zip(*tasks, strict=True)
     excluded = torch.tensor([[j in columns for j in range(N)] for columns in out])
-    collection.update(torch.tensor(rows).float(), torch.tensor(answers), exclude=excluded, **known)
+    scores = torch.tensor(rows).float()
+    collection.update(scores, torch.tensor(answers), exclude=looked_up(excluded), **known)
 
 
 def check(collection, rows, weights=None):

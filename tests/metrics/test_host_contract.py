@@ -338,7 +338,7 @@ def test_an_id_that_repeats_within_an_update_warns_once_and_counts_once(
         assert evaluate(table, metrics=["mr"]) == {"mr": 1}  # nothing of it is left in the table
 
 
-PAIRS = torch.tensor([[0, 1], [1, 0]])  # any two drawn rows of it are pairs again
+PAIRS = (torch.tensor([0, 1]), torch.tensor([1, 0]))
 
 
 @pytest.mark.parametrize("strategy", ["multinomial", "poisson"])

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import example, given
+from scipy.sparse import csr_array
 
 import reference_queries
 import reference_queries as exact
 import torchrankmetrics as trm
 from bits import bits
 from fuzzing import cases
-from query_metrics import sample_of
+from query_metrics import looked_up, sample_of
 from torchrankmetrics import (
     AveragePrecision,
     RankCollection,
@@ -86,10 +87,10 @@ def test_a_nan_never_helps():
     assert values["ap"].item() == pytest.approx((2 * rest + worst) / 3)
 
 
-PAIRS = torch.tensor([[0, 0], [0, 1]])
+PAIRS = (torch.tensor([0, 0]), torch.tensor([0, 1]))
 BAD_UPDATES = [  # arguments, keywords and the message
     ((SCORES, ([0, 1, 0], [1, 2, 1])), {}, "more answers than"),
-    ((SCORES, RELEVANT * SCORES), {"exclude": RELEVANT}, "different labels"),
+    ((SCORES, RELEVANT * SCORES), {"exclude": looked_up(RELEVANT)}, "different labels"),
     ((SCORES, PAIRS), {"weight": [1.0, 2.0]}, "differ in weight"),
     ((SCORES, PAIRS), {"group": [1, 2]}, "differ in .*group"),
     ((SCORES[:2], [0, 1]), {"query": [5, 5], "weight": [1.0, 2.0]}, "differ in weight"),
@@ -98,12 +99,12 @@ BAD_UPDATES = [  # arguments, keywords and the message
     ((SCORES, [0, 1, 2]), {"query": [0.5, 1.0, 2.0]}, "query must hold integers"),
     ((SCORES, RELEVANT * -2.0), {}, "labels of at least 0, got -2.0"),
     ((SCORES, RELEVANT / 0.0), {}, "labels of at least 0, got"),
-    ((SCORES, RELEVANT.long()), {}, r"labels as target.float\(\), .* tuple"),
+    ((SCORES, RELEVANT.long()), {}, r"tuple\(target\).*target.bool\(\)"),
     ((SCORES[0], [0, -3, 1, 0]), {"indexes": [0] * 4}, "labels of at least 0, got -3"),
     ((SCORES, RELEVANT * 2.0), {"gain": 1.0}, "gain must not be given with a graded"),
     ((SCORES, PAIRS), {"gain": [1.0, -1.0]}, "gain must be finite and not negative"),
     ((SCORES, PAIRS), {"gain": [1.0]}, r"gain must be \(tasks,\) = \(2,\)"),
-    ((SCORES, PAIRS.new_zeros(5, 2)), {}, "target.T"),
+    ((SCORES, torch.zeros(5, 2).long()), {}, r"target.tolist\(\)"),
     ((SCORES, RELEVANT[:, :3]), {}, r"target as labels must be \(B, N\)"),
     ((SCORES, [[0], [1]]), {}, "one entry per row of scores, 3;"),
     ((SCORES, [[[0]], [[1]], [[2]]]), {}, r"target\[0\] must be"),
@@ -118,6 +119,10 @@ BAD_UPDATES = [  # arguments, keywords and the message
     ((Ranks([2, 2], None, 4, filtered=False),), {"query": 0}, "more answers than"),
     ((Ranks([1, 2], [3, 2], 4, filtered=False),), {"query": 0}, "tied with each other"),
     ((Ranks([1, 3], None, [4, 5], filtered=False),), {"query": 0}, "differ in num_cand"),
+    ((SCORES[0], RELEVANT[0]), {"indexes": [0] * 4, "query": 1}, "query must not be given"),
+    ((SCORES[0], RELEVANT[0]), {"indexes": [0, 1, -1, 2]}, "ids of at least 0, got -1"),
+    ((SCORES[0] * torch.tensor(2**60), [1] * 3), {"indexes": [0] * 4}, r"target must be \(T,\)"),
+    ((SCORES[0].long() + 2**60, RELEVANT[0]), {"indexes": [0] * 4}, "within 2.53"),
     ((SCORES.tolist(), ANSWERS), {}, r"torch.tensor\(preds\)"),
     ((SCORES, ANSWERS), {"mask": RELEVANT}, "did you mean 'exclude'"),
     ((Ranks([1], None, 4),), {"indexes": [0]}, "indexes must not be given"),
@@ -136,7 +141,7 @@ def test_bad_queries_raise_before_the_state_changes(make):
 
 
 def test_task_metrics_alone_take_different_weights_in_a_query():
-    pairs = torch.tensor([[0, 0, 1], [0, 2, 1]])
+    pairs = (torch.tensor([0, 0, 1]), torch.tensor([0, 2, 1]))
     collection = RankCollection(["mrr"])
     collection.update(SCORES, pairs, weight=[1.0, 2.0, 1.0])
     assert collection.compute()["mrr"].item() == pytest.approx((1 + 2 / 2 + 1 / 2.5) / 4)
@@ -167,10 +172,8 @@ def test_flat_scores_take_group_weight_and_ids_of_each_score():
     group, weight = owner * 10, torch.tensor([1.0, 2.0, 3.0])[owner]
     flat = RankCollection(["ap", "macro_mrr"])
     known = {"group": group[order], "weight": weight[order]}
-    known |= {"query": owner[order], "sample_id": torch.arange(12)[order]}
-    flat.update(
-        SCORES.flatten()[order], RELEVANT.flatten()[order], indexes=owner[order] + 7, **known
-    )
+    known |= {"indexes": owner[order], "sample_id": torch.arange(12)[order]}
+    flat.update(SCORES.flatten()[order], RELEVANT.flatten()[order], **known)
     whole = RankCollection(["ap", "macro_mrr"])
     ids = RELEVANT.flatten().nonzero()[:, 0]
     whole.update(
@@ -184,7 +187,7 @@ def test_files_have_version_2_only_where_there_are_queries(tmp_path):
     path = tmp_path / "a.npz"
     for target, version in ((RELEVANT, 2), (torch.tensor([0, 1, 2]), 1)):
         collection = RankCollection(["ap", "mrr"])
-        collection.update(SCORES, target, exclude=RELEVANT)
+        collection.update(SCORES, target, exclude=looked_up(RELEVANT))
         collection.table().save(path)
         with np.load(path) as file:
             assert int(file["rank_table_version"]) == version
@@ -236,7 +239,7 @@ def test_the_unit_of_intervals_is_the_query():
     groups = values.reshape(3, 5, 4).sum((0, 1)) / 15 - values.mean()
     jackknife = math.sqrt(3 / 4 * ((groups / 4 / (1 - 1 / 4)) ** 2).sum())
     assert clustered.standard_error == pytest.approx(jackknife, rel=1e-10)
-    with pytest.raises(ValueError, match="its units are queries"):
+    with pytest.raises(ValueError, match="same for all tasks of a query"):
         filled(0.2, "sample_id").confidence_intervals(cluster="sample_id")
 
 
@@ -354,6 +357,7 @@ def test_with_one_relevant_item_they_are_the_task_metrics(name):
         scores = torch.randint(0, 9, (size, 30), generator=generator).float()  # with ties
         target = torch.randint(0, 30, (size,), generator=generator)
         exclude = torch.rand(size, 30, generator=generator) < 0.3
+        exclude[torch.arange(size), target] = False
         views = [
             "base",
             "normalized",
@@ -449,3 +453,70 @@ def test_parts_of_a_query_are_found_after_merge_and_files(tmp_path):
         len(warnings_of(lambda: evaluate(RankTable.load(tmp_path / "ranks.npz"), metrics=["mrr"])))
         == 1
     )
+
+
+SEEN = torch.tensor([[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 1]]).bool()
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        SEEN,
+        SEEN.numpy(),
+        [[2, 3], [0], [3]],
+        tuple(SEEN.nonzero().T),
+        csr_array(SEEN.numpy()),
+    ],
+    ids=["bool", "array", "lists", "tuple", "sparse"],
+)
+@pytest.mark.parametrize("target", [ANSWERS, RELEVANT, [2, 1, 3]], ids=["lists", "bool", "one"])
+def test_exclude_that_holds_relevant_items_raises_for_metrics_of_queries(seen, target):
+    message = r"but 2 of \d are in it.*seen & ~target.*target & ~seen.*-inf"
+    for metric in (AveragePrecision(), RankCollection(["mrr", "recall@1"])):
+        with pytest.raises(ValueError, match=message):
+            metric.update(SCORES, target, exclude=seen)
+        assert not metric.update_called if isinstance(metric, AveragePrecision) else True
+    with pytest.raises(ValueError, match=message):
+        evaluate(SCORES, target, ["recall@1"], exclude=seen)
+    ranks = trm.rank_scores(SCORES, target, exclude=seen)
+    with pytest.raises(ValueError, match=message):
+        evaluate(ranks, metrics=["rr"])
+    # look-ups and task metrics are as before
+    of_tasks = evaluate(SCORES, target, ["mrr", "hits@1"], exclude=seen)
+    assert of_tasks == evaluate(SCORES, target, ["mrr", "hits@1"], exclude=looked_up(SEEN))
+    evaluate(SCORES, target, ["rr"], exclude=looked_up(SEEN))
+    RankCollection(["mrr"]).update(SCORES, target, exclude=seen)
+
+
+def test_the_three_remedies_have_the_values_that_the_error_names():
+    scores, seen = torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.tensor([[True, True, False, False]])
+    target = torch.tensor([[False, True, True, False]])
+    options = {"metrics": ["recall@1", "ap"]}
+    # candidates 1, 2, 3; the relevant items have ranks 1 and 2
+    kept = evaluate(scores, target, exclude=seen & ~target, **options)
+    assert kept == {"recall_at_1": 0.5, "ap": 1.0}
+    dropped = evaluate(scores, target & ~seen, exclude=seen, **options)
+    assert dropped == {"recall_at_1": 1.0, "ap": 1.0}
+    # among 4 candidates the seen one is tied for the last place with the other seen one
+    missed = evaluate(scores.masked_fill(seen, -math.inf), target, **options)
+    assert missed["recall_at_1"] == 0.5
+    assert missed["ap"] == pytest.approx((1 + (2 / 3 + 2 / 4) / 2) / 2)
+
+
+def test_rows_keep_that_exclude_held_their_item(tmp_path):
+    collection = RankCollection(["mrr"])
+    collection.update(SCORES, ANSWERS, exclude=SEEN)
+    collection.table().save(tmp_path / "ranks.npz")
+    loaded = RankTable.load(tmp_path / "ranks.npz")
+    assert loaded.to_numpy()["excluded"].sum() == 2
+    assert evaluate(loaded, metrics=["mrr"])["mrr"] == collection.compute()["mrr"]
+    collection.add_metrics(["recall@1"])
+    for call in (collection.compute, lambda: evaluate(loaded, metrics=["recall@1"])):
+        with pytest.raises(ValueError, match="exclude must not hold relevant items"):
+            call()
+    # equal ranks count together, whatever the form of exclude was
+    both = RankCollection(["mrr"])
+    both.update(SCORES, [0, 1, 1], exclude=torch.eye(4, dtype=torch.bool)[[0, 1, 1]])
+    both.update(SCORES, [0, 1, 1])
+    assert "excluded" in both.table().to_numpy()
+    assert evaluate(both.table(), metrics=["mrr", "count"])["count"] == 6

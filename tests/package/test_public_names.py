@@ -171,6 +171,7 @@ def test_the_signature_of_a_metric_class_has_all_arguments_that_it_accepts(
         "side": "tail",
         "average": "macro",
         "storage": "counts",
+        "empty_queries": "zero",
     }
     other |= {"expectation": DEFAULT_EXPECTATION, "process_group": None, "dist_sync_fn": print}
     other |= {"distributed_available_fn": bool}

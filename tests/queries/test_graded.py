@@ -16,6 +16,7 @@ from torchmetrics.retrieval import RetrievalNormalizedDCG
 
 from bits import bits
 from fuzzing import cases
+from query_metrics import looked_up
 from torchrankmetrics import (
     RankCollection,
     RankMetric,
@@ -283,16 +284,18 @@ def test_filtered_ranks_of_neighbors_with_different_labels_have_no_order():
     with pytest.raises(
         ValueError, match=r"different labels.*exclude must not list the relevant items of a query"
     ):
-        collection.update(scores, labels, exclude=labels > 0)
+        collection.update(scores, labels, exclude=looked_up(labels > 0))
     three = torch.cat([labels.clamp(max=1), labels, 2 * labels])
     for ids, named in ((None, "ranking task 3"), (range(20, 29), "sample id 23")):
         with pytest.raises(
             ValueError, match=rf"^2 queries .* different labels .*; the first is that of {named}"
         ):
-            collection.update(scores.repeat(3, 1), three, exclude=three > 0, sample_id=ids)
-    collection.update(scores, labels.clamp(max=1), exclude=labels > 0)
+            collection.update(
+                scores.repeat(3, 1), three, exclude=looked_up(three > 0), sample_id=ids
+            )
+    collection.update(scores, labels.clamp(max=1), exclude=looked_up(labels > 0))
     apart = torch.tensor([[2.0, 0.0, 2.0, 0.0, 1.0]])
-    collection.update(scores, apart, exclude=apart > 0)
+    collection.update(scores, apart, exclude=looked_up(apart > 0))
     assert collection.compute()["ndcg"].item() == pytest.approx(
         (ndcg([1, 0, 1, 1, 0]) + ndcg([2, 0, 2, 0, 1])) / 2
     )

@@ -13,8 +13,8 @@ from torchrankmetrics.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, AtMost,
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.kind import hit_distribution
-from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.queries.significance import query_p_value, random_subsets
+from torchrankmetrics.queries.sample import QuerySample, random_subsets
+from torchrankmetrics.queries.significance import query_p_value
 
 LARGE = [(2, 1), (3, 2), (4, 2), (10, 3), (300, 299), (2_000, 1), (54_321, 2), (10**6, 1_000)]
 LARGE += [(10**7, m) for m in (1, 3, 60_000, 5 * 10**6, 10**7 - 1)]

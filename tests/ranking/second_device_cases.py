@@ -180,7 +180,7 @@ def test_an_update_waits_for_nothing(device):
     known.tails(*torch.zeros(2, 1).long().to(device))  # from here on the index is on the device
     for seed in range(3):
         scores, target, columns = batch(seed, device)
-        pairs = torch.stack([torch.arange(6, device=device), target.flip(0)])
+        pairs = (torch.arange(6, device=device), target.flip(0))
         with standin.no_waiting():
             rank_dense(
                 scores,
@@ -305,9 +305,10 @@ def test_several_answers_are_named_without_waiting_and_have_the_values_of_the_cp
     tasks = data.draw(st.sets(st.tuples(st.integers(0, B - 1), st.integers(0, N - 1)), min_size=1))
     pairs = data.draw(st.sets(st.tuples(st.integers(0, B - 1), st.integers(0, N - 1))))
     row, column = torch.tensor(sorted(tasks)).T
+    kind = data.draw(st.sampled_from(["none", "mask", "index"]))
     problem = (
-        data.draw(st.sampled_from(["none", "mask", "index"])),
-        sorted(pairs),
+        kind,
+        sorted(pairs - tasks if kind == "mask" else pairs),  # only a look-up may hold targets
         sorted(tasks),
         B,
         N,
@@ -324,3 +325,41 @@ def test_several_answers_are_named_without_waiting_and_have_the_values_of_the_cp
         other.update(on_device, target, exclude=there, **known)
     assert bits(other) == bits(here)
     assert (other.table().rows == here.table().rows).all()
+
+
+def test_exclude_that_holds_relevant_items_raises_at_compute(device):
+    scores, target = torch.rand(3, 5).to(device), torch.tensor([0, 1, 2], device=device)
+    seen = torch.eye(5, dtype=torch.bool, device=device)[[0, 4, 2]]
+    for exclude in (seen, tuple(seen.nonzero().T)):
+        collection = RankCollection(["mrr", "rr"]).to(device)
+        with standin.no_waiting():
+            collection.update(scores, target, exclude=exclude)
+        with pytest.raises(ValueError, match=r"exclude must not hold relevant items.*2 of 3"):
+            collection.compute()
+        of_tasks = RankCollection(["mrr"]).to(device)
+        of_tasks.update(scores, target, exclude=exclude)
+        assert of_tasks.compute()["mrr"] > 0
+
+
+def test_flat_lists_and_empty_queries_have_the_values_of_the_cpu(device):
+    scores, lists = torch.rand(4, 5), [[0, 3], [], [2], []]
+    mask = torch.zeros(4, 5, dtype=torch.bool)
+    for row, columns in enumerate(lists):
+        mask[row, columns] = True
+    options = {"empty_queries": "zero", "sides": ("head", "both")}
+    here, there = (RankCollection(["ap", "rr", "count"], **options) for _ in range(2))
+    there = there.to(device)
+    for collection, move in ((here, torch.Tensor.clone), (there, lambda x: x.to(device))):
+        for target in (mask, mask.float()):
+            known = {"query": torch.tensor([1, 2, 3, 4]), "weight": torch.tensor([1.0, 2, 3, 0])}
+            known = {name: move(value) for name, value in known.items()}
+            collection.update(move(scores), move(target), side="head", **known)
+            collection.reset()
+        collection.update(move(scores), lists, side="head")
+        columns = (scores.ravel(), mask.ravel(), torch.arange(4).repeat_interleave(5))
+        preds, target, indexes = map(move, columns)
+        with standin.no_waiting():
+            for part in (slice(0, 7), slice(7, 20)):
+                collection.update(preds[part], target[part], indexes=indexes[part], side="tail")
+    assert bits(there) == bits(here)
+    assert (there.table().rows == here.table().rows).all()

@@ -68,7 +68,7 @@ BAD = {
     "target (B, 1)": (
         scores(target=torch.tensor([[0], [1], [2]])),
         ValueError,
-        "target.*list of lists",
+        r"target.tolist\(\)",
     ),
     "target (2, 1), B = 2": (
         scores(SCORES[:2], torch.tensor([[0], [1]])),
@@ -76,16 +76,20 @@ BAD = {
         "target.*tuple",
     ),
     "target row above": (
-        scores(target=torch.tensor([[0, 3], [0, 0]])),
+        scores(target=(torch.tensor([0, 3]), torch.tensor([0, 0]))),
         IndexError,
         "target.*task 1.*row 3",
     ),
-    "target of no row": (scores(SCORES[:0], torch.tensor([[0], [0]])), IndexError, "target"),
+    "target of no row": (
+        scores(SCORES[:0], (torch.tensor([0]), torch.tensor([0]))),
+        IndexError,
+        "target",
+    ),
     "target tuple uneven": (scores(target=(T, torch.tensor([0, 1]))), ValueError, "target"),
     "target elsewhere": (scores(target=ROWS.to("meta")), ValueError, "target.*device.*cpu"),
     "backend": (scores(backend="fast"), ValueError, "backend must be one of 'auto', .*'fast'"),
-    "exclude above": (exclude(torch.tensor([[0], [5]])), IndexError, "exclude.*5"),
-    "exclude row": (exclude(torch.tensor([[3], [0]])), IndexError, "exclude"),
+    "exclude above": (exclude((torch.tensor([0]), torch.tensor([5]))), IndexError, "exclude.*5"),
+    "exclude row": (exclude((torch.tensor([3]), torch.tensor([0]))), IndexError, "exclude"),
     "exclude float": (exclude(torch.zeros(2, 1)), TypeError, "exclude.*float32"),
     "exclude (3, P)": (exclude(torch.zeros(3, 1).long()), ValueError, "exclude"),
     "exclude a string": (exclude("all"), TypeError, "exclude"),

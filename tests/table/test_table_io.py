@@ -272,8 +272,8 @@ def test_a_foreign_file_is_rejected_and_nothing_is_executed(tmp_path):
         "it is empty": b"",
         r"not an .npz, it starts with b'.x93NUMPY": saved(np.save, np.arange(3)),
         "version.*it has a; write it with RankTable.from_numpy": saved(np.savez, a=np.arange(3)),
-        r"version is 6; this library reads 1, 2, 3, 4, 5": saved(
-            np.savez, **GOOD, rank_table_version=6
+        r"version is 7; this library reads 1, 2, 3, 4, 5, 6": saved(
+            np.savez, **GOOD, rank_table_version=7
         ),
         "version is 1, but files of its columns have at least 4": saved(
             np.savez, **whole, gain=[1.0, 2.0]

@@ -18,6 +18,8 @@ View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
 VIEWS: tuple[View, ...] = get_args(View)
 Side = Literal["both", TaskSide]
 Average = Literal["micro", "macro"]
+EmptyQueries = Literal["skip", "zero", "error"]
+"""How metrics of queries treat queries without a relevant item."""
 Bounds = tuple[float | None, float | None]
 
 
@@ -42,9 +44,18 @@ class MetricDefinition:
     # whether each entry of a sample is one row, instead of the rows of a query
     entries_are_rows: bool = True
 
-    def sample(self, rows: Any, side: Side, average: Average) -> Any:
-        """Read the tasks or queries of a side on which the metric is defined, of an ``Analysis`` or several runs."""
+    def sample(
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+    ) -> Any:
+        """Read the tasks or queries of a side on which the metric is defined.
+
+        ``rows`` are an ``Analysis`` or several runs.
+        """
         raise NotImplementedError
+
+    def has_tasks(self, rows: Any, side: Side, average: Average) -> bool:
+        """Whether ``rows`` have ranking tasks, or queries with relevant items, of a side."""
+        return bool(rows.sample(side, average).num_tasks)
 
     def value(self, sample: Any, rank_type: RankType = "realistic") -> float:
         """Base value of a sample, NaN without tasks or queries (a count is 0); by ``Sample.value_of``."""
@@ -165,8 +176,13 @@ class ValueDefinition(MetricDefinition):
     is_mean_of_f = True
     has_expected = has_p_value = has_null = uses_candidates = has_optimum = False
 
-    def sample(self, rows: Any, side: Side, average: Average) -> Any:
+    def sample(
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+    ) -> Any:
         return rows.sample(side, average, 1)
+
+    def has_tasks(self, rows: Any, side: Side, average: Average) -> bool:
+        return bool(self.sample(rows, side, average).num_tasks)
 
     def value(self, sample: ValueSample, rank_type: RankType = "realistic") -> float:
         return math.fsum(sample.values) / len(sample.values)

@@ -11,7 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.protocol import Average, Bounds, MetricDefinition, Side
+from torchrankmetrics.definitions.protocol import (
+    Average,
+    Bounds,
+    EmptyQueries,
+    MetricDefinition,
+    Side,
+)
 from torchrankmetrics.definitions.sample import (
     CandidateCounts,
     FloatArray,
@@ -35,6 +41,7 @@ from torchrankmetrics.definitions.transforms import (
     Transform,
     apply_transform,
     known,
+    with_limits,
 )
 from torchrankmetrics.validation import (
     check_choice,
@@ -210,7 +217,9 @@ class RankDefinition(MetricDefinition):
     def __hash__(self) -> int:
         return hash(self.name)  # used by every cache; few definitions share a name
 
-    def sample(self, rows: Any, side: Side, average: Average) -> Any:
+    def sample(
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+    ) -> Any:
         return rows.sample(side, average, self.min_candidates)
 
     def value(self, sample: RankSample, rank_type: RankType = "realistic") -> float:
@@ -236,6 +245,7 @@ class RankDefinition(MetricDefinition):
         blocks = sample if self.uses_candidates else sample.tie_blocks
         candidates = blocks.known_candidates if self.uses_candidates else None
         mean = known(self.f).block_means(blocks.optimistic, blocks.pessimistic, candidates)
+        mean = self._with_limits(mean, blocks.optimistic, sample)
         return float((blocks.mass * mean).sum() / sample.total)
 
     def _geometric_mean_over_tie_orders(self, sample: RankSample) -> float:
@@ -255,8 +265,14 @@ class RankDefinition(MetricDefinition):
     def _aggregate(self, sample: RankSample, rank_type: RankType) -> FloatArray:
         """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
         rank, mass, num_candidates = sample.histogram(rank_type, by_candidates=self.uses_candidates)
-        transformed = apply_transform(self.f, rank, num_candidates=num_candidates)
-        return aggregate(self, transformed, mass).reshape(1)
+        values = apply_transform(self.f, rank, num_candidates=num_candidates)
+        return aggregate(self, self._with_limits(values, rank, sample), mass).reshape(1)
+
+    def _with_limits(self, values: FloatArray, rank: Any, sample: RankSample) -> FloatArray:
+        """Values of f, for a mean of them with the limit of f for items that were not retrieved."""
+        if not self.is_mean_of_f or sample.num_candidates is not None:
+            return values
+        return with_limits(self.f, values, rank, None)
 
     def null_moments(self, sample: RankSample, expectation: "ExpectationProvider") -> Moments:
         return Moments.of(expectation, self, sample.candidate_counts)
@@ -282,7 +298,9 @@ class RankDefinition(MetricDefinition):
             return known(self.f).block_means(
                 sample.optimistic, sample.pessimistic, sample.num_candidates
             )
-        return apply_transform(self.f, sample.rank(rank_type), num_candidates=sample.num_candidates)
+        rank = sample.rank(rank_type)
+        values = apply_transform(self.f, rank, num_candidates=sample.num_candidates)
+        return self._with_limits(values, rank, sample)
 
     def mean_limits(self, sample: RankSample) -> tuple[float, float]:
         if self.is_share:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import torch
 from scipy.special import digamma, zeta
 from torch import Tensor
 
-from torchrankmetrics.definitions.sample import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import NEVER, FloatArray, IntArray
 from torchrankmetrics.definitions.sums import panel_means, panel_ratio, prefix_rule
 from torchrankmetrics.validation import shorten
 
@@ -143,6 +143,20 @@ def apply_transform(
         bad = float(x[~np.isfinite(result)][0])
         raise ValueError(f"{name} must be finite on every rank >= 1; at rank {bad:g} it is not")
     return result
+
+
+def with_limits(
+    f: RankTransform, values: FloatArray, rank: npt.NDArray[Any], N: IntArray | None
+) -> FloatArray:
+    """Values of f, its limit (if it is finite) for items that were not retrieved: far, without N."""
+    is_far = rank > NEVER
+    if N is not None:
+        is_far &= N < 1
+    f = known(f)
+    if not is_far.any() or not f.has_limit or f.uses_candidates:
+        return values
+    limit = float(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu")))
+    return np.where(is_far, limit, values) if math.isfinite(limit) else values
 
 
 def transform_slopes(g: Transform, x: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ from torchrankmetrics.table.columns import (
     ABSENT,
     Columns,
     Rows,
+    is_empty_query,
     num_copies,
     sorted_rows,
     weights,
@@ -64,14 +65,25 @@ def clusters_of(cluster: Cluster | None, runs: Sequence[Rows], of: str) -> Clust
         key = _column(rows, cluster)
     else:
         key = as_ids(cluster, "cluster").cpu().numpy()
+        if (key == ABSENT).any():
+            raise ValueError(f"cluster must not contain the smallest int64, {ABSENT}")
+        key = _with_empty_queries(key, rows)
         if key.shape != (len(rows),):
             raise ValueError(
                 f"cluster must have one key per row of {of}, shape ({len(rows)},); got {key.shape}."
                 " With sample ids: cluster = query_of[collection.table().sample_id]"
             )
-        if (key == ABSENT).any():
-            raise ValueError(f"cluster must not contain the smallest int64, {ABSENT}")
     return Clusters(key, np.ones_like(key))
+
+
+def _with_empty_queries(key: IntArray, rows: Rows) -> IntArray:
+    """Complete keys of the tasks among rows (n, 10): queries without a relevant item are on their own."""
+    is_task = ~is_empty_query(rows)
+    if key.shape != (is_task.sum(),):
+        return key
+    keys = np.full(len(rows), ABSENT)
+    keys[is_task] = key
+    return keys
 
 
 def automatic_clusters(runs: Sequence[Rows]) -> Clusters | None:
@@ -154,7 +166,7 @@ def _column(rows: Rows, name: str) -> IntArray:
         listed = ", ".join(map(repr, ("auto", *get_args(ClusterColumn))))
         raise ValueError(f"cluster must be {listed}, None or an int64 array, got {shorten(name)}")
     keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
-    if (keys == ABSENT).any():
+    if ((keys == ABSENT) & ~is_empty_query(rows)).any():
         raise ValueError(
             f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to update (or a "
             "column)"
@@ -164,7 +176,7 @@ def _column(rows: Rows, name: str) -> IntArray:
 
 def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
     """Clusters of rows with sample ids, in the order of the canonical rows, without repeats."""
-    weighed = weights(rows) > 0
+    weighed = (weights(rows) > 0) & ~is_empty_query(rows)
     given: Any = clusters_of(keys, [rows], of)
     own = given.key[weighed]
     tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]

@@ -158,7 +158,7 @@ class PairedMeasure:
         self.measure, self.draws = measure, draws
         self.definition, self.rank_type = measure.definition, measure.rank_type
         source = PairedSource([*rows_a, *rows_b])
-        self.samples, self.used = self.definition.sample(source, measure.side, measure.average)
+        self.samples, self.used = measure.sample(source)
         if not len(self.used):
             side = "" if measure.side == "both" else f" of side {measure.side!r}"
             raise ValueError(f"no tasks{side} to compare {shorten(self.definition.name)} on")

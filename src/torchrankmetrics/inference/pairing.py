@@ -14,7 +14,7 @@ from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.inference.clusters import Cluster, Clusters, canonical_clusters, clusters_of
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.registry import as_measure
-from torchrankmetrics.ranking.arrays import as_tensor
+from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -23,10 +23,11 @@ from torchrankmetrics.table.columns import (
     Rows,
     canonical_rows,
     gains,
+    is_empty_query,
     weights,
 )
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import is_int, one_number, shorten
+from torchrankmetrics.validation import is_int, one_number, shorten, truncate
 
 _SHOWN = 3
 _ROUNDING = (
@@ -67,6 +68,26 @@ def is_values(given: object) -> TypeGuard[Values]:
         and len(given) > 0
         and one_number(next(iter(given.values()))) is not None
     )
+
+
+def is_values_by_metric(given: object) -> TypeGuard[Mapping[Any, Mapping[str, float]]]:
+    """Whether this is a mapping of query -> {metric: value}."""
+    return isinstance(given, Mapping) and len(given) > 0 and is_values(next(iter(given.values())))
+
+
+def values_of_metric(given: Mapping[Any, Mapping[str, float]], metric: object, name: str) -> Values:
+    """Return the values of one metric by query; a name of the package finds its canonical key."""
+    keys = list(next(iter(given.values())))
+    known = known_measure(metric) if isinstance(metric, str) else None
+    key = metric if known is None or metric in keys else known.key
+    found = {query: values[str(key)] for query, values in given.items() if key in values}
+    if not found:
+        raise ValueError(
+            f"{name} must be a dict of query -> {{metric: value}} with the metric {shorten(key)}; "
+            f"got {truncate(', '.join(map(str, keys)))}. Or pass one value per query, {{query: "
+            "value}; of a run rank_run(qrels, run) of integrations.trec"
+        )
+    return found
 
 
 def is_list_of_ranks(given: object) -> bool:
@@ -125,13 +146,17 @@ def as_table(evaluation: Evaluation) -> RankTable:
 def paired_rows(
     runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
 ) -> tuple[list[Rows], Clusters | None]:
-    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and their clusters."""
+    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and their clusters.
+
+    Behind the tasks are the queries without a relevant item.
+    """
     given = []
     for run, name in zip(runs, names, strict=True):
         table = as_table(run.local_table() if isinstance(run, Collected) else run)
         check_complete(table, name)
         given.append(table.rows.cpu().numpy())
-    without_id = [Columns(rows).sample_id == ABSENT for rows in given]
+    ranked = [rows[~is_empty_query(rows)] for rows in given]
+    without_id = [Columns(rows).sample_id == ABSENT for rows in ranked]
     by_id = not all(absent.all() for absent in without_id)
     if lacking := [
         name for name, absent in zip(names, without_id, strict=True) if by_id and absent.any()
@@ -142,8 +167,8 @@ def paired_rows(
         )
     # an analysis warns of NaN scores and of repeats that differ, and raises errors that an
     # accelerator has flagged
-    canonical = [Analysis([torch.from_numpy(rows)]).table_rows for rows in given]
-    ordered = canonical if by_id else given
+    analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
+    ordered = [one.table_rows for one in analyses] if by_id else ranked
     for run, rows, name in zip(runs, ordered, names, strict=True):
         if by_id:
             _check_same_ids(ordered[0], rows, names[0], name)
@@ -161,9 +186,24 @@ def paired_rows(
                 "column sample_id), or ranks of the same tasks in the same order"
             )
         check_same_tasks(ordered[0], rows, names[0], name)
-    if by_id and not isinstance(runs[0], Collected) and not isinstance(cluster, str | None):
-        cluster = canonical_clusters(cluster, given[0], names[0])
+    if not isinstance(cluster, str | None):
+        if not by_id:
+            cluster = _of_tasks(cluster, given[0])
+        elif not isinstance(runs[0], Collected):
+            cluster = canonical_clusters(cluster, given[0], names[0])
+    # queries without a relevant item come last
+    ordered = [
+        np.concatenate([rows, one.empty]) if len(one.empty) else rows
+        for rows, one in zip(ordered, analyses, strict=True)
+    ]
     return ordered, clusters_of(cluster, ordered, names[0])
+
+
+def _of_tasks(cluster: Integers, rows: Rows) -> Rows:
+    """Leave out the clusters of queries without a relevant item, if there is one for each row."""
+    is_empty = is_empty_query(rows)
+    keys = as_ids(cluster, "cluster").cpu().numpy()
+    return keys[~is_empty] if len(keys) == len(rows) else keys
 
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from torchrankmetrics.definitions.protocol import Average, Side, ValueSample
+from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, ValueSample
 from torchrankmetrics.definitions.sample import IntArray, Sample
 from torchrankmetrics.inference.clusters import (
     Cluster,
@@ -45,12 +45,23 @@ class PairedSource(NamedTuple):
         return [sample_of(part, average) for part in parts], index
 
     def query_sample(
-        self, definition: "QueryDefinition", side: Side, average: Average
+        self,
+        definition: "QueryDefinition",
+        side: Side,
+        average: Average,
+        empty_queries: EmptyQueries = "skip",
     ) -> tuple[Sequence[Sample], IntArray]:
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
         from torchrankmetrics.table.queries import queries_of, used_queries
 
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
+        if empty_queries == "skip":
+            weighed = np.flatnonzero(used(self.rows[0], "both"))
+        elif len({len(run) for run in self.rows}) > 1:
+            raise ValueError(
+                "the models differ in which queries have no relevant item: rank the same queries "
+                "with both, or leave them out with empty_queries='skip'"
+            )
         parts = [run[weighed] for run in self.rows]
         label = _labels(parts)
         found = [definition.read(queries_of(part, label)) for part in parts]
@@ -59,7 +70,7 @@ class PairedSource(NamedTuple):
                 "the models differ in which tasks are relevant items of one query: rank the same "
                 "queries with both, in the same form, or name them with query="
             )
-        chosen = used_queries(definition, found[0], side)
+        chosen = used_queries(definition, found[0], side, empty_queries)
         samples = [query_sample_of(queries.take(chosen), average) for queries in found]
         return samples, weighed[found[0].row[chosen]]
 
@@ -105,7 +116,7 @@ class ClusteredSource:
         self.clusters: Clusters | None = None
         if cluster is None:
             return
-        self.clusters = clusters_of(cluster, [analysis.table_rows], "table()")
+        self.clusters = clusters_of(cluster, [analysis.all_rows], "table()")
         if (
             not isinstance(cluster, str)
             and (Columns(analysis.table_rows).sample_id == ABSENT).any()
@@ -119,10 +130,9 @@ class ClusteredSource:
         """Sample of a measure, and the clusters of its entries."""
         if self.clusters is None:
             return measure.sample(self.analysis), None
-        source = PairedSource([self.analysis.table_rows])
-        definition = measure.definition
-        (sample,), used = definition.sample(source, measure.side, measure.average)
-        return sample, entry_clusters(self.clusters, source.rows, used, definition)
+        source = PairedSource([self.analysis.all_rows])
+        (sample,), used = measure.sample(source)
+        return sample, entry_clusters(self.clusters, source.rows, used, measure.definition)
 
     def size(self, measure: Measure | None = None) -> SampleSize:
         """Size of the sample of a measure; None: of all tasks."""
@@ -131,7 +141,7 @@ class ClusteredSource:
         elif self.clusters is None:
             sample, clusters = self.analysis.sample(), None
         else:
-            (sample,), used = PairedSource([self.analysis.table_rows]).sample("both", "micro", 1)
+            (sample,), used = PairedSource([self.analysis.all_rows]).sample("both", "micro", 1)
             clusters = self.clusters.take(used)
         units = units_of(sample.weight, sample.weight, sample.count, clusters)
         of_queries = measure is not None and measure.definition.of_tasks is None

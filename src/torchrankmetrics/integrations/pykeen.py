@@ -28,7 +28,8 @@ from torchrankmetrics.metrics.registry import Metrics, parse_name
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.ranks import Ranks, rank_scores
+from torchrankmetrics.ranking.ranks import Ranks, rank_dense
+from torchrankmetrics.ranking.tasks import read_exclude
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, shorten
@@ -340,7 +341,9 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
     def _rank(
         self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, exclude: Any
     ) -> Ranks:
-        return rank_scores(scores, own, exclude=exclude, backend=self.backend)
+        # PyKEEN's filter is a look-up of known positives, in a form of its own
+        known = read_exclude(exclude, scores.shape, scores.device)
+        return rank_dense(scores, own, known, backend=self.backend)
 
     def _columns(self, ids: Tensor) -> Tensor:
         return ids if self._columns_of is None else self._columns_of.to(ids.device)[ids]

@@ -14,6 +14,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Analysis
+from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import ABSENT, Columns, canonical_rows, empty_rows
 
 if TYPE_CHECKING:
@@ -209,7 +210,9 @@ class RowBuffer(list[Tensor]):
             mine = mine.to(group_device(group, device))
         parts = list(gather(mine.contiguous(), group=group))
         rows = RowBuffer([torch.cat(parts)], self.updates)
-        if len(parts) > 1 and (Columns(rows[0]).sample_id == ABSENT).any():
+        about = Columns(rows[0])
+        is_task = about.flags & fault.EMPTY == 0
+        if len(parts) > 1 and (is_task & (about.sample_id == ABSENT)).any():
             warn(  # the same text in every epoch, so that Python shows it once
                 f"ranking tasks from {len(parts)} processes have no sample_id: samples that a "
                 "sampler repeats count twice, and torch's DistributedSampler repeats some unless "

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from torchrankmetrics.decorators import eager
-from torchrankmetrics.definitions.protocol import Average, Side, View
+from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.buffer import RowBuffer
@@ -59,6 +59,8 @@ class RankCollection(RowOwner, MetricCollection):
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
             metrics.
+        empty_queries (str, default "skip"): queries without a relevant item are left out with a
+            warning ("skip"), count as 0 ("zero"), or raise ("error"); for query metrics.
         storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which
             bounds the memory by the number of distinct rows. Values are the same.
         prefix (str, default None): before every key, for example "val/".
@@ -97,6 +99,7 @@ class RankCollection(RowOwner, MetricCollection):
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         relevance_threshold: float = 1.0,
+        empty_queries: EmptyQueries = "skip",
         storage: Storage = "ranks",
         prefix: str | None = None,
         postfix: str | None = None,
@@ -104,7 +107,7 @@ class RankCollection(RowOwner, MetricCollection):
         **kwargs: Any,
     ) -> None:
         self._selection = Selection(
-            views, rank_types, sides, expectation, average, relevance_threshold
+            views, rank_types, sides, expectation, average, relevance_threshold, empty_queries
         )
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
@@ -259,7 +262,8 @@ class RankCollection(RowOwner, MetricCollection):
         """
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
-        self._merge(other.local_table().rows, other._first.update_count)
+        rows = other._first.rows.as_one(other._first.device)
+        self._merge(rows, other._first.update_count)
 
     def _synced_analysis(self) -> Analysis:
         first = self._first
@@ -322,13 +326,22 @@ class RankCollection(RowOwner, MetricCollection):
         """Return all rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted."""
         from torchrankmetrics.table.rank_table import RankTable
 
-        return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
+        return RankTable(torch.from_numpy(self._synced_analysis().all_rows.copy(order="K")))
 
     def local_table(self) -> RankTable:
-        """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged."""
+        """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged.
+
+        Flat scores (``indexes``) are ranked among the scores of this process alone.
+        """
+        from torchrankmetrics.table.columns import has_entries
+        from torchrankmetrics.table.entries import rank_entries
         from torchrankmetrics.table.rank_table import RankTable
 
-        return RankTable(self._first.rows.as_one(self._first.device))
+        rows = self._first.rows.as_one(self._first.device)
+        if has_entries(rows):
+            ranked, _ = rank_entries(rows.cpu().numpy())
+            rows = torch.from_numpy(ranked).to(rows.device)
+        return RankTable(rows)
 
     def summary(self) -> Summary:
         """Return a printable table of base value, adjusted index and z-score of every metric by side."""

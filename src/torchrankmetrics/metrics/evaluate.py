@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from torchrankmetrics.decorators import eager
-from torchrankmetrics.definitions.protocol import Average, Side, View
+from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, parse_name
@@ -51,6 +51,7 @@ def evaluate(
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
     relevance_threshold: float = 1.0,
+    empty_queries: EmptyQueries = "skip",
     backend: str = "auto",
 ) -> dict[str, float]:
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
@@ -85,6 +86,8 @@ def evaluate(
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
             metrics.
+        empty_queries (str, default "skip"): queries without a relevant item are left out with a
+            warning ("skip"), count as 0 ("zero"), or raise ("error"); for query metrics.
         backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
     Returns:
@@ -159,7 +162,7 @@ def evaluate(
     if metrics is None and unknown and not is_scored:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
     measures = Selection(
-        views, rank_types, sides, expectation, average, relevance_threshold
+        views, rank_types, sides, expectation, average, relevance_threshold, empty_queries
     ).measures(metrics)
     requested = sorted({measure.side for measure in measures.values()} - {"both"})
     if requested and side is None and not (isinstance(given, RankTable) and given.has_sides()):

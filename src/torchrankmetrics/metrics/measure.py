@@ -10,7 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, Side, View
+from torchrankmetrics.definitions.protocol import (
+    VIEWS,
+    Average,
+    Definition,
+    EmptyQueries,
+    Side,
+    View,
+)
 from torchrankmetrics.definitions.sample import (
     RANK_TYPES,
     FloatArray,
@@ -70,6 +77,10 @@ class Analysis:
         rows = (np.concatenate(columns, 1) if len(columns) > 1 else columns[0]).T
         self.has_rows = len(rows) > 0
         seen = raise_faults(Columns(rows).flags)
+        self.empty = rows[:0]  # queries without a relevant item
+        if seen & (fault.ENTRY | fault.EMPTY):
+            rows = self._ranking_tasks(rows)
+            seen |= int(np.bitwise_or.reduce(Columns(rows).flags, initial=0))
         repeated = bool(seen & fault.REPEATED)
         if seen & fault.UNLISTED:
             is_unlisted = Columns(rows).flags & fault.UNLISTED > 0
@@ -119,6 +130,20 @@ class Analysis:
                 "as better than the truth"
             )
 
+    def _ranking_tasks(self, rows: Rows) -> Rows:
+        """Rank the scores of flat lists, and set queries without a relevant item aside."""
+        from torchrankmetrics.table.entries import rank_entries, set_empty_aside
+
+        rows, num_differing = rank_entries(rows)
+        if num_differing:
+            warn(
+                f"{num_differing} repeated (side, sample_id) came with different scores or labels; "
+                "the smallest row of each is kept. For sample_id pass the index in the dataset, not "
+                "the position in the batch"
+            )
+        rows, self.empty = set_empty_aside(rows)
+        return rows
+
     def once(self, key: Hashable, compute: Callable[[], Found]) -> Found:
         """Return a result, computed at the first call with its key."""
         if key not in self._cache:
@@ -138,10 +163,17 @@ class Analysis:
         self._tasks.flags.writeable = False  # values of it are cached: copy rows before they leave
         return self._tasks
 
+    @property
+    def all_rows(self) -> Rows:
+        """Canonical rows of all tasks, and behind them the queries without a relevant item."""
+        return np.concatenate([self.table_rows, self.empty]) if len(self.empty) else self.table_rows
+
     @cached_property
     def rows(self) -> Rows:
         """What metrics of ranking tasks use: ``table_rows`` without queries and gains, equal rows counted together."""
-        if not self.has_queries and not (Columns(self._tasks).gain_bits != ONE).any():
+        tasks = Columns(self._tasks)
+        is_excluded = tasks.flags & fault.EXCLUDED > 0
+        if not (self.has_queries or (tasks.gain_bits != ONE).any() or is_excluded.any()):
             return self.table_rows
         return canonical_rows(without_queries(self.table_rows))[0]
 
@@ -173,7 +205,13 @@ class Analysis:
         """All queries with the places of their relevant items, equal ones as one entry."""
         from torchrankmetrics.table.queries import merged, queries_of
 
-        return merged(queries_of(self._tasks))
+        rows = np.concatenate([self._tasks, self.empty]) if len(self.empty) else self._tasks
+        return merged(queries_of(rows))
+
+    @property
+    def num_queries(self) -> int:
+        """Number of queries with a relevant item."""
+        return int(self.queries.count[self.queries.num_answers > 0].sum())
 
     def queries_for(self, definition: "QueryDefinition") -> "QuerySample":
         """The queries with the items that a metric counts as relevant."""
@@ -186,14 +224,18 @@ class Analysis:
         return self.once(("queries", definition.relevance), read)
 
     def query_sample(
-        self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
+        self,
+        definition: "QueryDefinition",
+        side: Side = "both",
+        average: Average = "micro",
+        empty_queries: EmptyQueries = "skip",
     ) -> "QuerySample":
         """Queries of a side on which a metric is defined; with macro average their weights sum to one per group."""
         from torchrankmetrics.table.queries import used_queries
 
-        self.warn_of_labels(definition)
         queries = self.queries_for(definition)
-        selected = used_queries(definition, queries, side)
+        self._check_empty_queries(definition, side, empty_queries)
+        selected = used_queries(definition, queries, side, empty_queries)
         key = queries, average, selected.tobytes()
         return self.once(
             key,
@@ -212,7 +254,8 @@ class Analysis:
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
         """Yield the rows of each group, by ascending id."""
-        ids = np.unique(self.group)
+        of_empty = Columns(self.empty).group
+        ids = np.union1d(self.group, of_empty[of_empty != ABSENT])
 
         def parts(rows: Rows) -> list[Rows]:
             rows = rows[np.argsort(Columns(rows).group, kind="stable")]
@@ -222,7 +265,8 @@ class Analysis:
         for group, rows, table_rows in zip(
             ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False
         ):
-            yield group, _GroupAnalysis(self, rows, table_rows)
+            part = _GroupAnalysis(self, rows, table_rows, self.empty[of_empty == group])
+            yield group, part
 
     def _num_flagged(self, flag: int) -> int:
         rows = Columns(self.rows)
@@ -254,12 +298,38 @@ class Analysis:
                 "ranks list the relevant items in exclude",
             )
 
-    def warn_of_labels(self, definition: "QueryDefinition") -> None:
-        """Warn once for each threshold if all relevant items of a query have smaller labels."""
-        if self.queries.count.sum() > self.queries_for(definition).count.sum():
-            # the same text in every batch, so that Python shows it once
-            text = f"queries without a label of at least {definition.relevance:g} are not counted"
-            self.warn_once(text, f"{text} (trec_eval counts them as 0)")
+    def has_relevant_items(self, definition: "QueryDefinition", side: Side) -> bool:
+        """Whether a query of a side has an item that a metric counts as relevant."""
+        from torchrankmetrics.table.queries import of_side
+
+        queries = self.queries_for(definition)
+        return bool((of_side(queries, side) & (queries.num_answers > 0)).any())
+
+    def _check_empty_queries(
+        self, definition: "QueryDefinition", side: Side, empty_queries: EmptyQueries
+    ) -> None:
+        """Raise or warn once if queries of a side have no item that a metric counts as relevant."""
+        from torchrankmetrics.table.queries import empty_queries_error, of_side
+
+        queries = self.queries_for(definition)
+        is_empty = (queries.num_answers == 0) & of_side(queries, side)
+        if not is_empty.any() or (empty_queries == "zero" and definition.counts_empty):
+            return
+        lacking = "relevant item"
+        if definition.relevance not in (None, 1):
+            lacking = f"label of at least {definition.relevance:g}"
+        if empty_queries == "error":
+            number = int(queries.count[is_empty].sum())
+            raise ValueError(empty_queries_error(number, lacking))
+        # the same text in every batch, so that Python shows it once
+        text = f"queries without a {lacking} are not counted"
+        remedy = f"{definition.name} has no value for them"
+        if definition.counts_empty:
+            remedy = (
+                "trec_eval, torchmetrics, ranx and BEIR count them as 0, as empty_queries='zero' "
+                "does"
+            )
+        self.warn_once(text + remedy, f"{text}: {remedy}")
 
     def warn_of_input(self) -> None:
         """Warn once if the ranks show an inverted mask, or distances in place of scores."""
@@ -285,7 +355,8 @@ class Analysis:
 class _GroupAnalysis(Analysis):
     """The rows of one group of an analysis, which has checked them and warns once for all groups."""
 
-    def __init__(self, whole: Analysis, rows: Rows, table_rows: Rows) -> None:
+    def __init__(self, whole: Analysis, rows: Rows, table_rows: Rows, empty: Rows) -> None:
+        self.empty = empty
         self.rows = rows  # rows of queries are merged once, not in every group
         self.table_rows = table_rows
         self._tasks = table_rows
@@ -403,6 +474,7 @@ class Measure:
     side: Side = "both"
     average: Average = "micro"
     expectation: ExpectationProvider = None  # type: ignore[assignment]  # None: exact
+    empty_queries: EmptyQueries = "skip"
 
     def __post_init__(self) -> None:
         if self.expectation is None:
@@ -413,6 +485,7 @@ class Measure:
         check_choice("rank_type", self.rank_type, RANK_TYPES)
         check_choice("side", self.side, SIDES)
         check_choice("average", self.average, AVERAGES)
+        check_choice("empty_queries", self.empty_queries, get_args(EmptyQueries))
         if why := self.definition.why_undefined(self.view, self.rank_type):
             raise ValueError(why)
         if self.view not in ("base", "p_value") and not self.definition.has_expectation(
@@ -449,13 +522,16 @@ class Measure:
         """Whether the value is an estimate with an error and a mean over seeds; p-values and counts are not."""
         return self.view != "p_value" and self.definition.aggregation != "count"
 
-    def sample(self, analysis: Analysis) -> Sample:
-        """The tasks or queries of the side on which the metric is defined, weighted by the average."""
-        return self.definition.sample(analysis, self.side, self.average)  # type: ignore[no-any-return]
+    def sample(self, rows: Any) -> Any:
+        """The tasks or queries of the side on which the metric is defined, weighted by the average.
+
+        ``rows`` are an ``Analysis``, or several runs.
+        """
+        return self.definition.sample(rows, self.side, self.average, self.empty_queries)
 
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
-        key = self.definition, self.rank_type, self.side, self.average
+        key = self.definition, self.rank_type, self.side, self.average, self.empty_queries
         return analysis.once(
             key, lambda: self.definition.value(self.sample(analysis), self.rank_type)
         )
@@ -467,7 +543,7 @@ class Measure:
             analysis.warn_of_competition(self.definition.name, self.key, self.side)
         if not math.isnan(value):
             value = self._in_view(value, analysis)
-        if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
+        if math.isnan(value) and self.definition.has_tasks(analysis, self.side, self.average):
             analysis.warn_once(
                 "undefined",
                 f"{self.key} is undefined (NaN): under random ranking its value is a constant, for "
@@ -484,7 +560,7 @@ class Measure:
         """
         if math.isnan(self.base(analysis)):
             return math.nan, math.nan
-        key = self.definition, self.side, self.average
+        key = self.definition, self.side, self.average, self.empty_queries
         return analysis.once(key, lambda: self.definition.log_p_value(self.sample(analysis)))
 
     def _in_view(self, base: float, analysis: Analysis) -> float:

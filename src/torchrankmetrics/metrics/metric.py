@@ -21,7 +21,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import BootStrapper
 
 from torchrankmetrics.decorators import eager
-from torchrankmetrics.definitions.protocol import Average, Definition, Side, View
+from torchrankmetrics.definitions.protocol import Average, Definition, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import Moments, RankType
 from torchrankmetrics.metrics.buffer import Gather, RowBuffer
 from torchrankmetrics.metrics.measure import Measure
@@ -74,6 +74,10 @@ class RankMetric(RowOwner, Metric):
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
             metrics except (N)DCG. Another one than 1 is part of the name: ``recall_at_10_rel_2``.
+        empty_queries (str, default None): for query metrics, queries without a relevant item are
+            left out with a warning ("skip", None), count as 0 ("zero", as in trec_eval and
+            torchmetrics), or raise ("error"). ``query_auc`` and metrics where lower is better have
+            no such value: "zero" leaves these queries out.
         storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which
             bounds the memory by the number of distinct rows. Values are the same.
         **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
@@ -136,6 +140,7 @@ class RankMetric(RowOwner, Metric):
         average: Average | None = None,
         expectation: ExpectationProvider | None = None,
         relevance_threshold: float = 1.0,
+        empty_queries: EmptyQueries | None = None,
         storage: Storage = "ranks",
         **kwargs: Any,
     ) -> None:
@@ -145,9 +150,7 @@ class RankMetric(RowOwner, Metric):
             "side": side,
             "average": average,
         }
-        measure = as_measure(
-            definition, expectation, **own, relevance_threshold=relevance_threshold
-        )
+        measure = as_measure(definition, expectation, relevance_threshold, empty_queries, **own)
         check_choice("storage", storage, get_args(Storage))
         # which torchmetrics initializes
         vars(self).update(_rows=RowBuffer(merges=storage == "counts"), _value=None)
@@ -215,18 +218,18 @@ class RankMetric(RowOwner, Metric):
             side (str, default None): "head", "tail" or "relation", the predicted side.
             group (integers, default None): (tasks,) or one; with labels (B, N) or lists (B,); with
                 ``indexes`` (T,).
-            query (integers, default None): (B,) or one, at least 0; with ranks (tasks,), with
-                ``indexes`` (T,). The relevant items of one query may be spread over several
-                updates. In that case ``exclude`` must list all of them (including the target) or
-                none. None: the relevant items of a row are a whole query.
+            query (integers, default None): (B,) or one, at least 0; with ranks (tasks,). The
+                relevant items of one query may be spread over several updates. None: the relevant
+                items of a row are a whole query.
             weight (numbers, default None): at least 0, of the shape of group; tasks of weight zero
                 are dropped.
             sample_id (integers, default None): (tasks,), or (T,) with ``indexes``; repeats of
                 (side, sample id) count once.
             gain (numbers, default None): relevance labels >= 0 of ranks, or of pairs in ``target``,
                 (tasks,) or one; 0 drops the task. None: the labels of ``target``, else 1.
-            indexes (integers, default None): the query of each flat score (T,), as in torchmetrics'
-                retrieval; each query is whole.
+            indexes (integers, default None): the query of each flat score (T,), at least 0, as in
+                torchmetrics' retrieval: scores of one side and index are one query over all updates
+                and processes. Lists are ranked at ``compute``.
             backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
         Raises:
@@ -236,6 +239,7 @@ class RankMetric(RowOwner, Metric):
         is_plain = side is group is weight is sample_id is query is gain is None
         facts = NO_FACTS if is_plain else TaskFacts(side, group, weight, sample_id, query, gain)
         self._validate(preds, facts, target, exclude, indexes)
+        self._refuse_entries(indexes is not None)
         of_scores = (
             self._has_queries and target is not None and all(fact is None for fact in facts[1:])
         )

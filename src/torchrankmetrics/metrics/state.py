@@ -12,8 +12,9 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchrankmetrics.metrics.buffer import LOCK, RowBuffer
 from torchrankmetrics.metrics.measure import Analysis, Measure
 from torchrankmetrics.metrics.warnings import warn_of_nothing, warn_of_ties
+from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.blocks import NO_FACTS, TaskFacts
-from torchrankmetrics.table.columns import HasRows
+from torchrankmetrics.table.columns import Columns, HasRows, has_entries
 
 if TYPE_CHECKING:
     from torchrankmetrics.metrics.metric import RankMetric
@@ -42,7 +43,9 @@ class RowOwner(nn.Module):
 
     def _require(self, measures: Sequence[Measure]) -> None:
         """Note, once for all updates, which facts of ranking tasks the measures need."""
-        self._has_queries = any(one.definition.of_tasks is None for one in measures)
+        of_queries = [one for one in measures if one.definition.of_tasks is None]
+        self._has_queries = bool(of_queries)
+        self._forbids_empty = any(one.empty_queries == "error" for one in of_queries)
         self._needs_side = next((one.key for one in measures if one.side != "both"), None)
         self._needs_group = any(one.average == "macro" for one in measures)
         self._has_views = any(one.view != "base" for one in measures)
@@ -59,7 +62,7 @@ class RowOwner(nn.Module):
         if block.is_cpu:  # compute checks the rows of an accelerator
             from torchrankmetrics.table.queries import check_queries
 
-            check_queries(block.numpy(), of_scores)
+            check_queries(block.numpy(), of_scores, self._forbids_empty)
 
     def _append(self, block: Tensor, updates: int = 1, of_scores: bool = False) -> None:
         if self._has_queries:
@@ -117,8 +120,16 @@ class RowOwner(nn.Module):
         """Refer to another buffer of the same owner."""
         raise NotImplementedError
 
+    def _refuse_entries(self, is_flat: bool) -> None:
+        if self.rows.merges and is_flat:
+            raise ValueError(
+                "storage='counts' cannot store flat scores (indexes), which are ranked at compute; "
+                "use storage='ranks'"
+            )
+
     def _merge(self, rows: Tensor, updates: int = 1) -> None:
         rows = rows.to(self._first.device)
+        self._refuse_entries(has_entries(rows))
         self._validate(HasRows(rows), NO_FACTS)
         self._append(rows, updates)
 
@@ -174,6 +185,7 @@ class RowOwner(nn.Module):
         if prefix + KEY in state_dict:
             try:
                 rows = validated(state_dict.pop(prefix + KEY))
+                self._refuse_entries(has_entries(rows))
                 if self._has_queries:
                     self._check_queries(rows)
             except (TypeError, ValueError, IndexError) as error:
@@ -197,10 +209,14 @@ def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, .
 
 def validated(rows: Tensor | Sequence[Tensor]) -> Tensor:
     """Return rows from a file or another program as one (n, 10) tensor, if an update could make them."""
+    from torchrankmetrics.table.entries import check_entries
     from torchrankmetrics.table.rank_table import RankTable
 
     tables = [RankTable(block) for block in ([rows] if isinstance(rows, Tensor) else rows)]
-    return RankTable.from_numpy(RankTable.concatenate(tables).to_numpy()).rows
+    joined = RankTable.concatenate(tables).rows
+    is_entry = Columns(joined).flags & fault.ENTRY > 0
+    tasks = RankTable.from_numpy(RankTable(joined[~is_entry]).to_numpy()).rows
+    return torch.cat([tasks, check_entries(joined[is_entry].cpu())]) if is_entry.any() else tasks
 
 
 def _rank_and_world() -> tuple[int, int]:

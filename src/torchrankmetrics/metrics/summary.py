@@ -115,7 +115,7 @@ def _notes(analysis: Analysis) -> list[str]:
     if analysis.has_queries:
         with suppress(ValueError):  # query metrics raise it
             notes.append(
-                f"{analysis.queries.count.sum()} queries: mrr, mr and hits average over all "
+                f"{analysis.num_queries} queries: mrr, mr and hits average over all "
                 "relevant items, rr and success use the first of a query"
             )
     if sample.tie_mass > 0:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.protocol import Average, MetricDefinition, Side
+from torchrankmetrics.definitions.protocol import (
+    Average,
+    EmptyQueries,
+    MetricDefinition,
+    Side,
+)
 from torchrankmetrics.definitions.sample import (
     FloatArray,
     Moments,
@@ -22,7 +27,16 @@ from torchrankmetrics.definitions.sample import (
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import AtMost, RankTransform, known
 from torchrankmetrics.queries import binary
-from torchrankmetrics.queries.kind import Discount, Persistence, QueryKind, SumOf, up_to
+from torchrankmetrics.queries.kind import (
+    Capped,
+    Discount,
+    Divisor,
+    HalfSum,
+    Persistence,
+    QueryKind,
+    SumOf,
+    up_to,
+)
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample
 from torchrankmetrics.validation import check_int, check_key, one_number, shorten
 
@@ -45,16 +59,22 @@ class QueryDefinition(MetricDefinition):
             is taken of first ranks.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, unless the kind
             is graded.
+        divisor (callable, default None): with f: number that divides the sum of f, as a function of
+            the number m of relevant items, (Q,) int64 in, (Q,) above 0 out; None: m.
 
     Raises:
-        ValueError: if the name is not a key, not one of f and kind is given, or the direction
-            cannot be derived.
+        ValueError: if the name is not a key, not one of f and kind is given, divisor is given
+            without f, or the direction cannot be derived. When values are computed, if divisor
+            returns a number that is not above 0.
 
     >>> import numpy as np
     >>> from torchrankmetrics.queries import QueryDefinition
     >>> from torchrankmetrics.queries.sample import QuerySample
     >>> QueryDefinition("root", f=lambda r: r**-0.5).values(QuerySample.ranked(np.array([[1, 4]]), 5))
     array([0.75])
+    >>> capped = QueryDefinition("capped", f=lambda r: (r <= 2) * 1.0, divisor=lambda m: np.minimum(m, 2))
+    >>> capped.values(QuerySample.ranked(np.array([[1, 2, 4]]), 5))
+    array([1.])
     """
 
     name: str
@@ -63,12 +83,17 @@ class QueryDefinition(MetricDefinition):
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
     relevance_threshold: float = 1.0
+    divisor: Divisor | None = None
 
     entries_are_rows = False
 
     def __post_init__(self) -> None:
         check_key("name", self.name)
-        kind = self.kind if self.f is None else SumOf(known(self.f))
+        if self.divisor is not None and self.f is None:
+            raise ValueError(
+                f"{shorten(self.name)} has divisor=, which divides a sum of f=: pass f"
+            )
+        kind = self.kind if self.f is None else SumOf(known(self.f), self.divisor)
         if kind is None or self.kind not in (None, kind):
             raise ValueError(
                 f"{shorten(self.name)} needs f=, a transform of ranks, or another kind=, and not "
@@ -123,12 +148,23 @@ class QueryDefinition(MetricDefinition):
                 (McSherry and Najork 2008, doi:10.1007/978-3-540-78646-7_38); "optimistic" and
                 "pessimistic": with relevant items first or last.
         """
-        return self.kind.values(sample.placed(rank_type))
+        values = np.zeros(len(sample))
+        has_item = sample.num_answers > 0
+        if has_item.any():
+            found = sample if has_item.all() else sample.take(has_item)
+            values[has_item] = self.kind.values(found.placed(rank_type))
+        return values
+
+    @property
+    def counts_empty(self) -> bool:
+        """Whether 0 is a value of queries without a relevant item: if higher values are better."""
+        return bool(self.higher_is_better) and self.kind.counts_empty
 
     def used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
         """Whether the metric is defined for queries, and their weight is positive, (Q,) bool."""
         N = sample.known_candidates if self.uses_candidates else sample.num_candidates
-        return self.kind.has_value(N, sample.num_answers) & (sample.weight > 0)
+        used = self.kind.has_value(N, sample.num_answers) & (sample.weight > 0)
+        return used if self.counts_empty else used & (sample.num_answers > 0)
 
     def moments(
         self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike
@@ -145,8 +181,13 @@ class QueryDefinition(MetricDefinition):
         """Return the value of the ranking that starts with the relevant items; arguments as for ``moments``."""
         return self.kind.moments(QuerySample.of_counts(num_candidates, num_answers))[2]
 
-    def sample(self, rows: Any, side: Side, average: Average) -> Any:
-        return rows.query_sample(self, side, average)
+    def sample(
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+    ) -> Any:
+        return rows.query_sample(self, side, average, empty_queries)
+
+    def has_tasks(self, rows: Any, side: Side, average: Average) -> bool:
+        return bool(rows.has_relevant_items(self, side))
 
     def value(self, sample: QuerySample, rank_type: RankType = "realistic") -> float:
         return sample.value_of(self.name, lambda sample: self._value(sample, rank_type))
@@ -154,7 +195,8 @@ class QueryDefinition(MetricDefinition):
     def _value(self, sample: QuerySample, rank_type: RankType) -> float:
         """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any."""
         if not self.is_mean_of_f:
-            return MEDIAN_RANK.value(sample.first_ranks, rank_type)
+            # not ``value``: ``value_of`` has compared the ranks of items not retrieved
+            return MEDIAN_RANK._value(sample.first_ranks, rank_type)
         return _weighted(sample, self.used(sample), self.unit_values(sample, rank_type))
 
     def null_moments(
@@ -189,11 +231,19 @@ class QueryDefinition(MetricDefinition):
             columns = (sample.known_candidates[used], sample.num_answers[used])
             (N, m), count = distinct_rows(columns, sample.count[used])
             return replace(median_of_first_ranks(N, m, count), optimum=1.0)
-        mean, variance, optimum = self.kind.moments(sample)
+        mean, variance, optimum = self._moments_of_each(sample)
         weight, count = in_range(sample.weight[used]), sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
         squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
+
+    def _moments_of_each(self, sample: QuerySample) -> FloatArray:
+        """Null mean, variance and best value of every query, (3, Q); 0 without a relevant item."""
+        found = np.zeros((3, len(sample)))
+        has_item = sample.num_answers > 0
+        if has_item.any():
+            found[:, has_item] = self.kind.moments(sample.take(has_item))
+        return found
 
     def moments_of_counts(
         self, num_candidates: Any, num_answers: Any, weight: Any, expectation: Any
@@ -204,7 +254,9 @@ class QueryDefinition(MetricDefinition):
     def log_p_value(self, sample: QuerySample) -> tuple[float, float]:
         from torchrankmetrics.queries.significance import query_p_value
 
-        return query_p_value(self, sample)
+        # others have the value 0 under random ranking, too
+        sample = sample.take(sample.num_answers > 0)
+        return query_p_value(self, sample) if len(sample) else (0.0, 0.0)
 
     def unit_values(self, sample: QuerySample, rank_type: RankType) -> FloatArray:
         """Value of every query, (Q,) float64, NaN if undefined; realistic means expected here."""
@@ -253,6 +305,52 @@ def precision_at(k: int) -> QueryDefinition:
     )
 
 
+def capped_recall_at(k: int) -> QueryDefinition:
+    """Return capped recall at k, #{r_i <= k} / min(m, k), in [0, 1]; BEIR's R_cap@k. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    >>> capped_recall_at(10).name
+    'recall_cap_at_10'
+    """
+    return _share_of_hits("recall_cap", k, Capped(k))
+
+
+def f1_at(k: int) -> QueryDefinition:
+    """Return F1 at k, the harmonic mean of precision and recall, 2 #{r_i <= k} / (m + k), in [0, 1].
+
+    Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    >>> f1_at(10).name
+    'f1_at_10'
+    """
+    return _share_of_hits("f1", k, HalfSum(k))
+
+
+def _share_of_hits(name: str, k: int, divisor: Divisor) -> QueryDefinition:
+    key = _name(name, check_int("k", k, 1, 1 << 63))
+    return QueryDefinition(key, f=AtMost(k), higher_is_better=True, divisor=divisor)
+
+
+def fall_out_at(k: int) -> QueryDefinition:
+    """Return fall-out at k, the share of the N - m other candidates that are among the first k; lower is better.
+
+    Queries whose candidates are all relevant are excluded. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    >>> fall_out_at(10).name
+    'fall_out_at_10'
+    """
+    key = _name("fall_out", check_int("k", k, 1, 1 << 63))
+    return QueryDefinition(key, kind=binary.FallOut(k), higher_is_better=False)
+
+
 def success_at(k: int) -> QueryDefinition:
     """Return success at k, whether a relevant item is among the first k. Raises as ``hits_at``.
 
@@ -292,6 +390,21 @@ def average_precision(k: int | None = None) -> QueryDefinition:
     'ap_at_100'
     """
     return QueryDefinition(_name("ap", k), kind=binary.AveragePrecisionKind(k))
+
+
+def capped_average_precision(k: int) -> QueryDefinition:
+    """Return capped average precision, 1 / min(m, k) times the sum of i / r_(i) up to k, in [0, 1].
+
+    Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    >>> capped_average_precision(10).name
+    'ap_cap_at_10'
+    """
+    key = _name("ap_cap", check_int("k", k, 1, 1 << 63))
+    return QueryDefinition(key, kind=binary.AveragePrecisionKind(k, is_capped=True))
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:

@@ -36,7 +36,8 @@ class QuerySample(Sample):
     starts: IntArray  # (Q + 1,) the blocks of query q are starts[q]:starts[q + 1], ascending
     optimistic: IntArray  # (blocks,) first place of a block
     pessimistic: IntArray  # (blocks,) last place
-    answers: IntArray  # (blocks,) number of relevant items in the block, >= 1
+    # (blocks,) number of relevant items in the block; 0 in the one block of a query without any
+    answers: IntArray
     num_candidates: IntArray  # (Q,) N, all relevant items included; -1 if it is unknown
     weight: FloatArray  # (Q,) of ONE query, >= 0
     count: IntArray  # (Q,) number of equal queries of the entry, > 0
@@ -137,22 +138,29 @@ class QuerySample(Sample):
         return queries, hashlib.sha256(repr(sorted(keys)).encode()).digest()
 
     def relevant(self, threshold: float) -> "QuerySample":
-        """The queries with an item of at least this gain; only such items are relevant, and their gains are 1."""
+        """The queries with only the items of at least this gain as relevant, and with gains of 1."""
         if self.gain is None and threshold <= 1:
             return self
-        keep = np.flatnonzero(
-            (np.ones(len(self.answers)) if self.gain is None else self.gain) >= threshold
-        )
-        query, low, high = self.query[keep], self.optimistic[keep], self.pessimistic[keep]
+        gain = np.ones(len(self.answers)) if self.gain is None else self.gain
+        is_relevant = gain >= threshold
+        answers = np.where(is_relevant, self.answers, 0)
+
+        # a query without such an item keeps its first block
+        starts = self.starts[:-1]
+        has_item = np.logical_or.reduceat(is_relevant, starts)
+        is_relevant[starts[~has_item]] = True
+
+        keep = np.flatnonzero(is_relevant)
+        query = self.query[keep]
+        low = self.optimistic[keep]
         first = np.flatnonzero(changes(query, low))
-        answers = np.add.reduceat(self.answers[keep], first)
-        index, blocks = np.unique(query[first], return_counts=True)
-        return QuerySample(
-            np.append(0, np.cumsum(blocks)),
-            low[first],
-            high[first],
-            answers,
-            **self._of_queries(index),
+        return replace(
+            self,
+            starts=np.append(0, np.cumsum(np.bincount(query[first], minlength=len(self)))),
+            optimistic=low[first],
+            pessimistic=self.pessimistic[keep][first],
+            answers=np.add.reduceat(answers[keep], first),
+            gain=None,
         )
 
     @cached_property
@@ -239,8 +247,6 @@ class QuerySample(Sample):
 
 def _random_places(random: np.random.Generator, number: IntArray, N: IntArray) -> IntArray:
     """Draw ``number`` different places in 1..N for each query, in random order, query after query."""
-    from torchrankmetrics.queries.significance import random_subsets
-
     starts = np.cumsum(number) - number
     places = np.empty(number.sum(), dtype=np.int64)
     order = np.lexsort((number, N))
@@ -251,3 +257,19 @@ def _random_places(random: np.random.Generator, number: IntArray, N: IntArray) -
         index = starts[rows][:, None] + np.arange(items)
         places[index] = random.permuted(subsets, axis=1)
     return places
+
+
+def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> IntArray:
+    """Uniform m-subsets of 1..N, ascending, (rows, m) int64."""
+    if 2 * m > N:  # what is left out
+        chosen = np.ones((rows, N), dtype=bool)
+        np.put_along_axis(chosen, random_subsets(random, N, N - m, rows) - 1, False, axis=1)
+        return (np.nonzero(chosen)[1] + 1).reshape(rows, m)
+    if m * m > 4 * N:  # draws with replacement would rarely be distinct
+        return np.sort(np.argpartition(random.random((rows, N)), m, axis=1)[:, :m], axis=1) + 1
+    ranks = np.empty((rows, m), dtype=np.int64)
+    repeated = np.arange(rows)
+    while len(repeated):
+        ranks[repeated] = np.sort(random.integers(1, N, (len(repeated), m), endpoint=True), axis=1)
+        repeated = repeated[(np.diff(ranks[repeated], axis=1) == 0).any(1)]
+    return ranks

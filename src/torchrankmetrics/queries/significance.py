@@ -17,7 +17,7 @@ from torchrankmetrics.definitions.transforms import EQUAL
 from torchrankmetrics.null.tails.lists import Atoms, ListedValues
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.queries.kind import QueryKind
-from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.queries.sample import QuerySample, random_subsets
 from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
@@ -160,19 +160,3 @@ def simulated_tail(kind: QueryKind, terms: Terms, least: float, samples: int) ->
                 values = kind.values(QuerySample.ranked(ranks, N, gains))
                 part += (values.reshape(len(part), len(some)) * some).sum(1)
     return int((totals >= least).sum()), len(totals)
-
-
-def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> IntArray:
-    """Uniform m-subsets of 1..N, ascending, (rows, m) int64."""
-    if 2 * m > N:  # what is left out
-        chosen = np.ones((rows, N), dtype=bool)
-        np.put_along_axis(chosen, random_subsets(random, N, N - m, rows) - 1, False, axis=1)
-        return (np.nonzero(chosen)[1] + 1).reshape(rows, m)
-    if m * m > 4 * N:  # draws with replacement would rarely be distinct
-        return np.sort(np.argpartition(random.random((rows, N)), m, axis=1)[:, :m], axis=1) + 1
-    ranks = np.empty((rows, m), dtype=np.int64)
-    repeated = np.arange(rows)
-    while len(repeated):
-        ranks[repeated] = np.sort(random.integers(1, N, (len(repeated), m), endpoint=True), axis=1)
-        repeated = repeated[(np.diff(ranks[repeated], axis=1) == 0).any(1)]
-    return ranks

@@ -1,16 +1,21 @@
 """Flags of ranking tasks (NaN, sampled, unfiltered): stored with the rows, reported at `compute`."""
 
+from torch import Tensor
+
 NAN, TARGET_RANGE, EXCLUDE_RANGE, TARGET_EXCLUDED = 1, 2, 4, 8
 RANK_RANGE, RANK_ORDER, NO_CANDIDATES, WEIGHT = 16, 32, 64, 128
 SAMPLED, REPEATED, FILTERED, RAW, QUERY, PARTIAL = 256, 512, 1024, 2048, 4096, 8192
+ENTRY, EMPTY, EXCLUDED = 1 << 14, 1 << 15, 1 << 16
 UNLISTED = 1 << 17  # the look-up of known positives does not contain the target: a warning
 LARGEST = UNLISTED
 UNKNOWN = -1  # number of candidates of a task that is not known: such tasks have base values only
 
 # NAN and REPEATED (the id came before in the same update) are warnings, SAMPLED is a note in the
 # summary, PARTIAL marks a sequential evaluation, whose values have other names; FILTERED and RAW:
-# the target is excluded from the other tasks of its query, or is a candidate there. The others are
-# errors.
+# the target is excluded from the other tasks of its query, or is a candidate there. EXCLUDED: an
+# `exclude` that is not a look-up of known positives contained the target, an error for metrics of
+# queries. ENTRY and EMPTY mark rows that are not ranking tasks: a score of a flat list that is not
+# ranked yet, and a query without a relevant item. The others are errors.
 ERRORS = {
     TARGET_RANGE: (IndexError, "target must lie in [0, N) for scores (B, N), its rows in [0, B)"),
     EXCLUDE_RANGE: (
@@ -33,3 +38,15 @@ ERRORS = {
         "weight and gain must be finite and not negative, and weight not zero for a whole update",
     ),
 }
+
+
+def check(
+    wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | None
+) -> Tensor | None:
+    """Raise an error on the CPU; flag the tasks on an accelerator, whose values are read at ``compute``."""
+    if not wrong.is_cpu:
+        return wrong * kind if flags is None else flags | wrong * kind
+    if wrong.any():
+        first = int(wrong.nonzero()[0])
+        raise ValueError(f"{text}, got {values[first].item()} for task {first}")
+    return flags

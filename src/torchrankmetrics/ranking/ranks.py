@@ -3,7 +3,7 @@
 from __future__ import annotations  # help() shows the names of types
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,13 +22,7 @@ from torchrankmetrics.ranking.arrays import (
     sort_owners,
 )
 from torchrankmetrics.ranking.counting import Excluded, count
-from torchrankmetrics.ranking.tasks import (
-    Exclude,
-    Target,
-    read_gain,
-    read_tasks,
-    warn_of_empty_queries,
-)
+from torchrankmetrics.ranking.tasks import Exclude, QueryRows, Target, read_tasks
 from torchrankmetrics.validation import MOST_CANDIDATES, is_int, shorten
 
 if TYPE_CHECKING:
@@ -66,8 +60,7 @@ class Ranks:
 
     columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
     flags: Tensor | None  # int64 (tasks,), faults of each task; None: no faults
-    # (tasks,) row of scores of each task, and their number; None: one task each
-    rows: tuple[Tensor, int] | None = None
+    rows: QueryRows | None = None  # rows of scores of the tasks; None: one task each
     gain: Tensor | None = None  # float64 (tasks,), labels of a graded target; None: all are 1
     # the best candidates of the queries, if ``top_k`` of ``rank_embeddings`` was given
     answers: BestCandidates | None = None
@@ -239,7 +232,7 @@ class Ranks:
 def trusted(
     columns: Tensor,
     flags: Tensor | None,
-    rows: tuple[Tensor, int] | None = None,
+    rows: QueryRows | None = None,
     gain: Tensor | None = None,
 ) -> Ranks:
     """Return ranks from their attributes, which are right by construction and not checked again."""
@@ -251,7 +244,7 @@ def trusted(
 def from_counts(
     counts: Tensor,
     flags: Tensor | None,
-    rows: tuple[Tensor, int] | None = None,
+    rows: QueryRows | None = None,
     gain: Tensor | None = None,
 ) -> Ranks:
     """Return ranks from the counts of ``counting``, int64 (4, tasks), which are overwritten."""
@@ -314,9 +307,9 @@ def rank_scores(
         target (Tensor, list or tuple): (B,) integers, the column of the true candidate of each row.
             Or several true candidates per row, one ranking task each: a list of the columns of
             every row, or of dicts {column: label}; bool or floating labels (B, N), also as a SciPy
-            sparse matrix; a tuple (rows, columns); or integer pairs (2, P) of (row, column). Labels
-            are the ``gain`` of the ranks, and 0 is not relevant. Integers of the shape of the
-            scores, or (B, 1), are an error: they could be labels, pairs or columns.
+            sparse matrix; or a tuple (rows, columns). Labels are the ``gain`` of the ranks, and 0
+            is not relevant. Integers with two dimensions are an error: they could be labels, pairs
+            or columns.
         exclude (Tensor, list or tuple, default None): known positives, in every form of target
             except (B,) integers and floating labels, or as ``KnownTriples`` returns them; the
             target of a task is never excluded. Or bool (N,), True = not a candidate of any row:
@@ -374,36 +367,6 @@ def rank_dense(
     return from_counts(counts, flags, tasks.rows, tasks.gain)
 
 
-def rank_flat(
-    preds: Tensor, target: Any, indexes: Any, exclude: Any, backend: str
-) -> tuple[Ranks, Tensor]:
-    """Rank the relevant items of the flat lists (T,) of torchmetrics' retrieval metrics; also return their indices.
-
-    Arguments as of ``RankMetric.update`` with ``indexes``. Waits for an accelerator.
-    """
-    if preds.ndim != 1 or preds.is_complex():
-        raise ValueError(
-            f"preds must be real and (T,) with indexes, got {preds.dtype} {tuple(preds.shape)}"
-        )
-    label = _flat(target, "target", preds)
-    if label.is_complex():
-        raise TypeError(f"target must hold real labels (T,), got {label.dtype}")
-    owner = as_ids(_flat(indexes, "indexes", preds), "indexes")
-    excluded = None if exclude is None else _flat(exclude, "exclude", preds)
-    if excluded is not None:
-        if excluded.dtype != torch.bool:
-            raise TypeError(f"exclude must be bool (T,) with indexes, got {excluded.dtype}")
-        if (excluded & (label != 0)).any():
-            raise ValueError(
-                "exclude must not contain relevant items of target: it marks what is not ranked"
-            )
-    ranks, place = rank_listed(preds.detach(), label != 0, owner, excluded, backend)
-    assert ranks.rows is not None
-    warn_of_empty_queries(*ranks.rows)
-    ranks.gain = read_gain(label[place])
-    return ranks, place
-
-
 def rank_listed(
     scores: Tensor, relevant: Tensor, query: Tensor, excluded: Tensor | None, backend: str = "auto"
 ) -> tuple[Ranks, Tensor]:
@@ -430,13 +393,4 @@ def rank_listed(
     flags = torch.full_like(place, fault.RAW)
     if excluded is not None:
         flags = torch.where(excluded[at], fault.FILTERED, fault.RAW)
-    return from_counts(counts, flags, (row, len(first))), place
-
-
-def _flat(values: Any, name: str, preds: Tensor) -> Tensor:
-    tensor = as_tensor(values, name)
-    if tensor.shape != preds.shape:
-        raise ValueError(
-            f"{name} must be (T,) = {tuple(preds.shape)} as preds, got {tuple(tensor.shape)}"
-        )
-    return tensor.to(preds.device)
+    return from_counts(counts, flags), place

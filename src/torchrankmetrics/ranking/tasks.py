@@ -1,8 +1,7 @@
 """`target` and `exclude` of every entry point: their forms, read in one place, become ranking tasks.
 
 The type and the dtype decide the form (see ``rank_scores``), never the batch size. A label is a
-gain; 0: not relevant. Integers of the shape of the scores, or (B, 1), could be labels, pairs or
-columns: they raise for every B.
+gain; 0: not relevant. Integers with two dimensions could be labels, pairs or columns: they raise.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -12,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import (
     Array,
@@ -43,6 +41,15 @@ Exclude = Target | ExcludedSlices | None
 Cells = tuple[Tensor, Tensor, Tensor | None]
 
 
+class QueryRows(NamedTuple):
+    """The rows of scores that ranking tasks are in, each a query."""
+
+    row: Tensor  # int64 (P,), of every task
+    number: int  # of rows
+    empty: Tensor  # int64 (E,), rows without a relevant item; none where the target has pairs
+    num_candidates: Tensor  # int64 (E,), of these rows
+
+
 class Tasks(NamedTuple):
     """Checked ranking tasks of a (B, N) score matrix."""
 
@@ -50,7 +57,7 @@ class Tasks(NamedTuple):
     column: Tensor  # int64 (P,), the target, clamped into range where ``flags`` reports an error
     excluded: Excluded  # candidates that are excluded, except the target of a task
     flags: Tensor | None  # int64 (P,)
-    rows: tuple[Tensor, int] | None  # ``Ranks.rows`` of these tasks
+    rows: QueryRows | None  # ``Ranks.rows`` of these tasks
     gain: Tensor | None  # float64 (P,), labels of the targets; None: all are 1
 
     @property
@@ -105,7 +112,7 @@ def read_tasks(
     stored, and it is flagged whether the target is excluded from the other tasks of the row.
     """
     (B, N), faults = shape, []
-    row, column, gain = _read_target(target, shape, device)
+    (row, column, gain), empty = _read_target(target, shape, device)
     excluded = read_exclude(exclude, shape, device)
     if not column.is_cpu:  # to look would wait for the device
         wrong = (column < 0) | (column >= N)
@@ -132,32 +139,48 @@ def read_tasks(
     if excluded.bad_pairs is not None:
         faults.append((excluded.bad_pairs * fault.EXCLUDE_RANGE).expand(len(column)))
     rows = None
-    if by_query or (by_query is None and row is not None):
+    is_look_up = isinstance(exclude, Excluded | ExcludedSlices)
+    by_query = row is not None if by_query is None else by_query
+    if by_query or not (exclude is None or is_look_up):
         each = torch.arange(len(column), device=device) if row is None else row
-        faults.append(torch.where(excluded.lists(each, column), fault.FILTERED, fault.RAW))
-        rows = None if row is None else (row.clone(), B)
+        if isinstance(exclude, Tensor) and exclude.ndim == 2:  # read faster than its slices
+            listed = exclude[each, column]
+        else:
+            listed = excluded.lists(each, column)
+        if by_query:
+            faults.append(torch.where(listed, fault.FILTERED, fault.RAW))
+        # to look would wait for an accelerator
+        if not is_look_up and (not listed.is_cpu or listed.any()):
+            faults.append(listed * fault.EXCLUDED)
+    if by_query and row is not None:
+        sizes = excluded.num_candidates(empty, N) if len(empty) else empty
+        rows = QueryRows(row.clone(), B, empty, sizes)
     return Tasks(row, column, excluded, torch.stack(faults).sum(0) if faults else None, rows, gain)
 
 
 def _read_target(
     target: Target, shape: tuple[int, ...], device: torch.device
-) -> Cells | tuple[None, Tensor, Tensor | None]:
-    """Read a target as cells; without rows, cell i is in row i."""
+) -> tuple[Cells | tuple[None, Tensor, Tensor | None], Tensor]:
+    """Read a target as cells (without rows, cell i is in row i), and find the rows without any."""
     B, N = shape
+    none = torch.empty(0, dtype=torch.int64, device=device)
+    # lists are read on the CPU, where nothing waits for an accelerator
+    where = device if isinstance(target, Tensor | tuple) else torch.device("cpu")
     form = (
         target
         if isinstance(target, Tensor) and target.ndim == 1
-        else _read_form(target, "target", shape, device)
+        else _read_form(target, "target", shape, where)
     )
     if isinstance(form, Tensor) and form.ndim != 2:
         column = as_ids(form, "target")
+        column = column if isinstance(target, Tensor) else column.to(device)
         if column.shape != (B,):
             raise ValueError(
                 f"target must be ({B},), one column per row of scores {shape}; got "
                 f"{tuple(column.shape)}"
             )
         check_device(column, "target", device, "scores")
-        return None, column, None
+        return (None, column, None), none
     if isinstance(form, Tensor):
         if form.shape != shape:
             raise ValueError(
@@ -167,14 +190,24 @@ def _read_target(
             )
         cells = _cells_of_mask(form.bool())  # a quarter of the time of labels != 0
         form = *cells, read_gain(form[cells])
-    row = form[0]
+    row, column, gain = form
     if len(row) and B == 0:
         raise IndexError(
             f"target must lie in the rows of scores (0, {N}), which has none; got {len(row)} tasks"
         )
-    if is_by_row(target):
-        warn_of_empty_queries(row, B)
-    return form
+    empty = rows_without(row, B) if is_by_row(target) else none
+    gain = None if gain is None else gain.to(device)
+    return (row.to(device), column.to(device), gain), empty.to(device)
+
+
+def rows_without(row: Tensor, num_rows: int) -> Tensor:
+    """Find the rows that have no cell, from the row (P,) of every cell; waits for an accelerator."""
+    if row.is_cpu:  # NumPy's calls cost a fifth of torch's
+        number = np.bincount(row.numpy(), minlength=num_rows)
+        return torch.from_numpy(np.flatnonzero(number == 0))
+    is_empty = torch.ones(num_rows, dtype=torch.bool, device=row.device)
+    is_empty[row] = False
+    return is_empty.nonzero()[:, 0]
 
 
 def _cells_of_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -187,7 +220,7 @@ def _cells_of_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
     return row, column
 
 
-def read_gain(label: Tensor) -> Tensor | None:
+def read_gain(label: Tensor, name: str = "target") -> Tensor | None:
     """Read the labels of a target that are not 0 as gains, float64; None: all are 1."""
     if label.dtype == torch.bool:
         return None
@@ -195,7 +228,8 @@ def read_gain(label: Tensor) -> Tensor | None:
     wrong = ~(gain > 0) | gain.isinf()
     if wrong.any():
         raise ValueError(
-            f"target must hold finite labels of at least 0, got {float(gain[wrong][0])}"
+            f"{name} must hold finite labels of at least 0, got {float(gain[wrong][0])}; mark "
+            "padding with exclude= and give it the label 0"
         )
     return None if (gain == 1).all() else gain
 
@@ -207,15 +241,6 @@ def is_by_row(values: Any) -> bool:
     if hasattr(values, "__array__"):
         return np.asarray(values).dtype.kind in "bfO"
     return not isinstance(values, tuple)
-
-
-def warn_of_empty_queries(query: Tensor, num_queries: int) -> None:
-    """Warn if a query has no relevant item, from the query (P,) of every relevant item; skipped on an accelerator."""
-    if query.is_cpu and not torch.bincount(query, minlength=num_queries).all():
-        warn(
-            "queries without a relevant item are not counted: a row of target has none (see "
-            "docs/retrieval.md)"
-        )
 
 
 def read_exclude(
@@ -313,21 +338,15 @@ def _read_form(
         )
         return _labeled(row.long(), column.long(), label if name == "target" else label != 0)
     tensor = _on_device(values, name, device)
-    if tensor.ndim != 2 or tensor.dtype == torch.bool or tensor.is_floating_point():
-        return tensor
-    if len(tensor) != 2 or tensor.shape in (shape, (shape[0], 1)):
-        labels = "labels as target.float()" if name == "target" else "labels as exclude > 0"
-        turned = f"{name}.T, " if tensor.shape[1] == 2 else ""
-        if name == "target" and tensor.shape == (shape[0], 1) != tuple(shape):
-            labels = "one column for each row as target.squeeze(1)"
+    if tensor.ndim == 2 and tensor.dtype != torch.bool and not tensor.is_floating_point():
+        floats = " or target.float()" if name == "target" else ""
         raise ValueError(
-            f"{name} of integers must be pairs of (row, column) in the shape (2, P), and neither "
-            f"(B, N) nor (B, 1), got {tensor.dtype} {tuple(tensor.shape)} for scores "
-            f"{tuple(shape)}: pass {turned}{labels}, the columns of every row as a list of lists, "
-            f"{name}.tolist(), or pairs as a tuple (rows, columns)"
+            f"{name} must not be integers with two dimensions, which could be columns, pairs or "
+            f"labels, got {tensor.dtype} {tuple(tensor.shape)} for scores {tuple(shape)}: pass "
+            f"{name}.tolist() for the columns of every row, tuple({name}) for pairs (2, P) of "
+            f"(row, column), or {name}.bool(){floats} for labels (B, N)"
         )
-    row, column = as_ids(tensor, name)
-    return row, column, None
+    return tensor
 
 
 def _labeled(row: Tensor, column: Tensor, label: Tensor) -> Cells:
@@ -340,8 +359,8 @@ def _on_device(values: Any, name: str, device: torch.device) -> Tensor:
     if not isinstance(values, Tensor | list) and not hasattr(values, "__array__"):
         listed = f": pass [{name}[row] for row in rows]" * isinstance(values, Mapping)
         raise TypeError(
-            f"{name} must be a tensor or an array (labels (B, N) as bool, pairs (2, P) of (row, "
-            "column)), a list with one entry per row or a tuple (rows, columns); got "
+            f"{name} must be a tensor or an array (labels (B, N) as bool), a list with one entry "
+            "per row or a tuple (rows, columns); got "
             f"{type(values).__name__}{listed}"
         )
     tensor = as_tensor(values, name)

@@ -32,6 +32,7 @@ from torchrankmetrics.table.columns import (
     WIDTH,
     Columns,
     Rows,
+    is_empty_query,
     raise_faults,
     without_flag,
 )
@@ -180,6 +181,7 @@ class Ranked:
         if not isinstance(table, RankTable):
             raise TypeError(f"baseline must be a RankTable, got {type(table).__name__}")
         rows = table.compact().rows.cpu().numpy()
+        rows = rows[~is_empty_query(rows)]
         self.put(self.index(rows, "sample_id of baseline"), rows)
         if len(table) and not (table.is_partial or self.there.all()):
             lacking = int((~self.there).sum())
@@ -484,4 +486,5 @@ class SequentialEvaluation:
                 groups.
         """
         facts = TaskFacts(side, group, sample_id=sample_id)
-        self._test.add(make_block(preds, target, exclude, facts, backend=backend))
+        rows = make_block(preds, target, exclude, facts, backend=backend)
+        self._test.add(rows[Columns(rows).flags & fault.EMPTY == 0])

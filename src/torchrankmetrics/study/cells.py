@@ -129,7 +129,7 @@ class Together:
         rows = [run.rows for runs in models.values() for run in runs]
         self.names, self.slope = list(models), slope
         self.definition, source = measure.definition, PairedSource(rows)
-        samples, used = self.definition.sample(source, measure.side, measure.average)
+        samples, used = measure.sample(source)
         first, clusters = samples[0], clusters_of(cluster, rows, "the table")
         clusters = entry_clusters(clusters, rows, used, self.definition)
         values = [self.definition.unit_values(sample, measure.rank_type) for sample in samples]

@@ -29,7 +29,7 @@ from torchrankmetrics.inference.pairing import (
 from torchrankmetrics.inference.sources import PairedSource
 from torchrankmetrics.metrics.measure import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import ABSENT, Columns
+from torchrankmetrics.table.columns import ABSENT, Columns, is_empty_query
 from torchrankmetrics.table.files import num_stored_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten, truncate
@@ -190,7 +190,7 @@ class LoadedRun:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RankMetricWarning)
             self.analysis = Analysis([table.rows])
-            self.rows, has_order = self.analysis.table_rows, True
+            self.rows, has_order = self.analysis.all_rows, True
             if (Columns(self.analysis.rows).sample_id == ABSENT).any():
                 try:
                     self.rows = paired_rows([table], [run.label])[0][0]
@@ -200,7 +200,7 @@ class LoadedRun:
             str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)
         )
         if has_order:
-            about = Columns(self.rows)
+            about = Columns(self.rows[~is_empty_query(self.rows)])
             columns = (
                 about.side,
                 about.sample_id,

@@ -22,6 +22,7 @@ from torchrankmetrics.table.columns import (
     WIDTH,
     Columns,
     check_side_codes,
+    is_empty_query,
     raise_faults,
     refuse,
 )
@@ -29,9 +30,9 @@ from torchrankmetrics.validation import MOST_CANDIDATES, shorten, truncate
 
 Array = npt.NDArray[Any]
 VERSION_FIELD = "rank_table_version"
-_VERSIONS = ("1", "2", "3", "4", "5")
+_VERSIONS = ("1", "2", "3", "4", "5", "6")
 # the first version of a file that may have this array
-_NEW_IN = {"query": 2, "partial": 3, "gain": 4}
+_NEW_IN = {"query": 2, "partial": 3, "gain": 4, "excluded": 6, "empty": 6}
 _UNKNOWN_IN = 5  # the first version of a file that may lack num_candidates
 # arrays of numbers, with the stored number that an array is left out for
 _STORED = {
@@ -47,7 +48,8 @@ _STORED = {
 _FLOATS = ("weight", "gain")  # stored as bits
 _COLUMNS = {"side": "side_and_flags", "weight": "weight_bits", "gain": "gain_bits"}
 _FLAGS = {
-    name: getattr(fault, name.upper()) for name in ("nan", "sampled", "partial", "filtered", "raw")
+    name: getattr(fault, name.upper())
+    for name in ("nan", "sampled", "partial", "filtered", "raw", "excluded", "empty")
 }
 _NAMES = (*_STORED, *_FLAGS)
 # columns of text that may have missing values
@@ -100,11 +102,6 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         elif name in given:
             column = as_ids(given[name], name).numpy()
         setattr(table, _COLUMNS.get(name, name), column)
-    known = table.num_candidates != fault.UNKNOWN
-    # checks the values
-    Ranks(
-        table.optimistic, table.pessimistic, np.where(known, table.num_candidates, MOST_CANDIDATES)
-    )
     side, count = table.side_and_flags, table.count
     check_side_codes(side)
     refuse(count < 1, count, "count must be at least 1")
@@ -118,6 +115,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         if n and given[name].dtype != bool:
             raise TypeError(f"{name} must hold booleans, got {given[name].dtype}")
         side |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
+    _check_ranks(table)
     marks = table.flags & (fault.FILTERED | fault.RAW)
     refuse(marks == fault.FILTERED | fault.RAW, marks > 0, "filtered and raw must not both be true")
     refuse(
@@ -126,6 +124,23 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         "filtered and raw must be false in rows without a query",
     )
     return torch.from_numpy(table.rows)
+
+
+def _check_ranks(table: Columns[Any]) -> None:
+    """Check the ranks, which are 0 in rows of queries without a relevant item."""
+    is_empty = is_empty_query(table.rows)
+    refuse(
+        is_empty & ((table.optimistic != 0) | (table.pessimistic != 0)),
+        table.optimistic,
+        "ranks must be 0 in rows that are empty",
+    )
+    refuse(
+        is_empty & (table.sample_id != ABSENT),
+        table.sample_id,
+        "sample_id must be absent in rows that are empty",
+    )
+    low, high, N = table.rows[~is_empty, :3].T
+    Ranks(low, high, np.where(N != fault.UNKNOWN, N, MOST_CANDIDATES))  # checks the values
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -151,11 +166,8 @@ def check_version(version: str, names: Collection[str]) -> None:
 
 def version_of(names: Collection[str]) -> int:
     """The first version that has these columns."""
-    return (
-        max((_NEW_IN.get(name, 1) for name in names), default=1)
-        if "num_candidates" in names
-        else _UNKNOWN_IN
-    )
+    first = max((_NEW_IN.get(name, 1) for name in names), default=1)
+    return first if "num_candidates" in names else max(first, _UNKNOWN_IN)
 
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:

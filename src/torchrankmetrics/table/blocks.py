@@ -18,8 +18,8 @@ from torchrankmetrics.ranking.arrays import (
     check_device,
     read_scores,
 )
-from torchrankmetrics.ranking.ranks import Ranks, rank_dense, rank_flat
-from torchrankmetrics.ranking.tasks import Exclude, Target, is_by_row
+from torchrankmetrics.ranking.ranks import Ranks, rank_dense, trusted
+from torchrankmetrics.ranking.tasks import Exclude, QueryRows, Target, is_by_row
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -45,7 +45,7 @@ Preds = Tensor | Array | Ranks | HasRows
 
 
 class TaskFacts(NamedTuple):
-    """Facts of the ranking tasks of one update, each (tasks,) or one for all; None: not given, or as in the ranks."""
+    """Facts of the ranking tasks of one update, each (tasks,) or one for all; None: not given."""
 
     side: TaskSide | None = None
     group: Integers | None = None
@@ -59,9 +59,7 @@ class TaskFacts(NamedTuple):
         read: dict[str, Any] = {}
         for name in names:
             values = getattr(self, name)
-            if values is None or (
-                values.ndim == 0 if isinstance(values, Tensor) else one_number(values) is not None
-            ):
+            if values is None or _is_one(values):
                 continue
             tensor = as_tensor(values, name)
             if tensor.shape != preds.shape[:1]:
@@ -72,8 +70,20 @@ class TaskFacts(NamedTuple):
             read[name] = tensor.to(index.device)[index]
         return self._replace(**read)
 
+    def of_all(self) -> "TaskFacts":
+        """Keep the side, and facts that are one number for all tasks."""
+        known = (self.group, self.weight, self.query)
+        shared = (value if value is not None and _is_one(value) else None for value in known)
+        group, weight, query = shared
+        return TaskFacts(self.side, group, weight, None, query)
+
 
 NO_FACTS = TaskFacts()
+
+
+def _is_one(values: Integers | Numbers) -> bool:
+    """Whether a fact is one number for all tasks."""
+    return values.ndim == 0 if isinstance(values, Tensor) else one_number(values) is not None
 
 
 def make_block(
@@ -86,25 +96,17 @@ def make_block(
     backend: str = "auto",
     name: str = "preds",
 ) -> Tensor:
-    """Turn scores (``name`` in errors), ranks or a table, and facts of tasks, into an int64 (tasks, 10) block."""
+    """Turn scores (``name`` in errors), ranks or a table, and facts of tasks, into rows (n, 10)."""
     # where Lightning evaluates; rows are ordinary tensors that outlive it
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False):
             return make_block(
                 preds, target, exclude, facts, indexes=indexes, backend=backend, name=name
             )
-    if isinstance(preds, Ranks) and target is None and exclude is None and indexes is None:
-        return rows_of(preds, facts, flag_repeats=True)
     if isinstance(preds, Ranks | HasRows):
-        given = {"target": target, "exclude": exclude, "indexes": indexes}
-        given |= {} if isinstance(preds, Ranks) else facts._asdict()
-        names = [name for name, value in given.items() if value is not None]
-        if names or isinstance(preds, Ranks):
-            raise ValueError(
-                f"{' and '.join(names)} must not be given with a {type(preds).__name__}: it has "
-                "them"
-            )
-        return preds.rows.clone()
+        return _block_of_ranks(
+            preds, facts, {"target": target, "exclude": exclude, "indexes": indexes}
+        )
     preds = read_scores(preds, name)
     if target is None:
         raise ValueError(
@@ -112,95 +114,137 @@ def make_block(
             "existing ranks are passed as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:
-        ranks, place = rank_flat(preds, target, indexes, exclude, backend)
-        facts = facts.at(place, preds, "group", "weight", "sample_id", "query", "gain")
-    elif preds.ndim == 1:
+        from torchrankmetrics.table.entries import read_entries
+
+        ranks, facts = read_entries(preds, target, indexes, exclude, facts, backend)
+        return rows_of(ranks, facts, flag_repeats=True)
+    if preds.ndim == 1:
         raise ValueError(
             f"{name} must be (B, N): one row of candidate scores per query; got "
             f"{tuple(preds.shape)}. Flat scores (T,) need indexes (T,), the query of each; ranks "
             "go in as Ranks(ranks, None, num_candidates)"
         )
-    else:
-        by_query = None if facts.query is None else True
-        ranks = rank_dense(preds, target, exclude, by_query=by_query, backend=backend, name=name)
-        if ranks.rows is not None:
-            facts = facts.at(
-                ranks.rows[0], preds, "query", *(("group", "weight") if is_by_row(target) else ())
-            )
-    return rows_of(ranks, facts, flag_repeats=True)
+    by_query = None if facts.query is None else True
+    ranks = rank_dense(preds, target, exclude, by_query=by_query, backend=backend, name=name)
+    return _block_of_scores(ranks, preds, facts, is_by_row(target))
 
 
-def rows_of(ranks: Ranks, facts: TaskFacts, *, flag_repeats: bool = False) -> Tensor:
-    """Write ranks and facts of their tasks as an int64 (tasks, 10) block; flag rows whose sample id came before."""
+def _block_of_ranks(preds: Ranks | HasRows, facts: TaskFacts, arguments: dict[str, Any]) -> Tensor:
+    """Return the rows of ranks, or of a table; other ``arguments`` must be None."""
+    if isinstance(preds, HasRows):
+        arguments = arguments | facts._asdict()
+    if names := [name for name, value in arguments.items() if value is not None]:
+        raise ValueError(
+            f"{' and '.join(names)} must not be given with a {type(preds).__name__}: it has them"
+        )
+    if isinstance(preds, HasRows):
+        return preds.rows.clone()
+    return rows_of(preds, facts, flag_repeats=True)
+
+
+def _block_of_scores(
+    ranks: Ranks, preds: Tensor, facts: TaskFacts, facts_are_by_row: bool
+) -> Tensor:
+    """Return the rows of ranked scores, with facts of the rows of scores, or of the tasks."""
+    if ranks.rows is None:
+        return rows_of(ranks, facts, flag_repeats=True)
+    names = ("query", "group", "weight") if facts_are_by_row else ("query",)
+    of_tasks = facts.at(ranks.rows.row, preds, *names)
+    of_empty = None
+    if len(ranks.rows.empty):
+        of_empty = facts.at(ranks.rows.empty, preds, *names)._replace(sample_id=None, gain=None)
+    return rows_of(ranks, of_tasks, of_empty, flag_repeats=True)
+
+
+def rows_of(
+    ranks: Ranks,
+    facts: TaskFacts,
+    of_empty: TaskFacts | None = None,
+    *,
+    flag_repeats: bool = False,
+) -> Tensor:
+    """Write ranks and facts of their tasks as int64 (tasks, 10) rows.
+
+    Rows whose sample id came before are flagged. Behind them are rows of queries without a relevant
+    item, with the facts ``of_empty``.
+    """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
-    side, group, weight, sample_id, query, gain = facts
-    if side is not None:
-        check_choice("side", side, SIDE_CODES)
-    ranked, flags, on_cpu = ranks.columns, ranks.flags, ranks.columns.is_cpu
-    if flags is not None and on_cpu and not flags.any():
-        flags = None  # the common case: all columns but the ranks are constant
+    if facts.side is not None:
+        check_choice("side", facts.side, SIDE_CODES)
+    per_task = _columns_of(ranks, facts)
+    flag_repeats = flag_repeats and facts.sample_id is not None
+    if ranks.columns.is_cpu:
+        block = _block_on_cpu(ranks.columns, facts.side, per_task)
+        flag_repeats = flag_repeats and has_repeats(Columns(block.numpy()).sample_id)
+    else:
+        block = _unknown_on(facts.side, ranks.columns.device).repeat(len(ranks), 1)
+        Columns(block).ranks = ranks.columns.T
+        for name, column in per_task.items():
+            setattr(Columns(block), name, column)
+    if flag_repeats:  # on an accelerator always: to look for them would wait for the device
+        _mark_repeats(block)
+    if ranks.rows is None:
+        return block
+    if facts.query is None:
+        name_by_content(block, ranks.rows.row, ranks.rows.number)
+    if not len(ranks.rows.empty):
+        return block
+    return torch.cat([block, _empty_block(ranks.rows, of_empty or facts.of_all())])
 
-    per_task: dict[str, Tensor] = {}
-    if group is not None:
-        per_task["group"] = _integers(group, "group", ranked)
-    if sample_id is not None:
-        per_task["sample_id"] = _integers(sample_id, "sample_id", ranked)
-    by_row = ranks.rows if query is None else None
-    if query is not None:
-        names = per_task["query"] = _integers(query, "query", ranked)
-        flags = _check(names < 0, names, "query must hold ids of at least 0", fault.QUERY, flags)
-    elif flags is not None and by_row is None:
+
+def _empty_block(rows: QueryRows, facts: TaskFacts) -> Tensor:
+    """Write queries without a relevant item as rows (n, 10), with ranks of 0."""
+    zero = torch.zeros_like(rows.num_candidates)
+    columns = torch.stack((zero, zero, rows.num_candidates))
+    return rows_of(trusted(columns, torch.full_like(zero, fault.EMPTY)), facts)
+
+
+def _columns_of(ranks: Ranks, facts: TaskFacts) -> dict[str, Tensor]:
+    """Read the columns (tasks,) of rows that are not the same for all tasks, except the ranks."""
+    ranked, flags = ranks.columns, ranks.flags
+    if flags is not None and ranked.is_cpu and not flags.any():
+        flags = None  # the common case
+    columns: dict[str, Tensor] = {}
+    if facts.group is not None:
+        columns["group"] = _integers(facts.group, "group", ranked)
+    if facts.sample_id is not None:
+        columns["sample_id"] = _integers(facts.sample_id, "sample_id", ranked)
+    if facts.query is not None:
+        names = columns["query"] = _integers(facts.query, "query", ranked)
+        flags = fault.check(
+            names < 0, names, "query must hold ids of at least 0", fault.QUERY, flags
+        )
+    elif flags is not None and ranks.rows is None:
         flags = flags & ~(fault.FILTERED | fault.RAW)
-    if weight is not None:
-        per_task["weight_bits"], flags = _bits(weight, "weight", ranked, flags)
-    if gain is not None:
-        per_task["gain_bits"], flags = _bits(gain, "gain", ranked, flags)
+    if facts.weight is not None:
+        columns["weight_bits"], flags = _bits(facts.weight, "weight", ranked, flags)
+    if facts.gain is not None:
+        columns["gain_bits"], flags = _bits(facts.gain, "gain", ranked, flags)
         if ranks.gain is not None:
             raise ValueError(
                 "gain must not be given with a graded target, whose labels are the gains"
             )
         # a label of 0 drops its task
-        per_task["weight_bits"] = torch.where(
-            per_task["gain_bits"] == 0, 0, per_task.get("weight_bits", ONE)
-        )
+        weight_bits = columns.get("weight_bits", ONE)
+        columns["weight_bits"] = torch.where(columns["gain_bits"] == 0, 0, weight_bits)
     elif ranks.gain is not None:
-        per_task["gain_bits"] = ranks.gain.view(torch.int64)
+        columns["gain_bits"] = ranks.gain.view(torch.int64)
     if flags is not None:
-        per_task["side_and_flags"] = (flags << SIDE_BITS) | SIDE_CODES[side]
-    flag_repeats = flag_repeats and sample_id is not None
-    if on_cpu:  # NumPy's calls cost a fifth of torch's
-        numbers = ranked.numpy()
-        # in memory by columns, as an analysis reads them
-        columns = np.empty((WIDTH, numbers.shape[1]), numbers.dtype)
-        columns[_RANKS] = numbers
-        columns[_BEHIND_RANKS] = _UNKNOWN[side]
-        for name, column in per_task.items():
-            columns[PLACES[name]] = column.numpy()
-        block = torch.from_numpy(columns.T)
-        flag_repeats = flag_repeats and has_repeats(columns[PLACES["sample_id"]])
-    else:
-        block = _unknown_on(side, ranked.device).repeat(len(ranks), 1)
-        Columns(block).ranks = ranked.T
-        for name, column in per_task.items():
-            setattr(Columns(block), name, column)
-    if flag_repeats:  # on an accelerator always: to look for them would wait for the device
-        _mark_repeats(block)
-    if by_row is not None:
-        name_by_content(block, *by_row)
-    return block
+        columns["side_and_flags"] = (flags << SIDE_BITS) | SIDE_CODES[facts.side]
+    return columns
 
 
-def _check(
-    wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | None
-) -> Tensor | None:
-    """Raise an error on the CPU; flag the tasks on an accelerator, whose values are read at ``compute``."""
-    if not wrong.is_cpu:
-        return wrong * kind if flags is None else flags | wrong * kind
-    if wrong.any():
-        first = int(wrong.nonzero()[0])
-        raise ValueError(f"{text}, got {values[first].item()} for task {first}")
-    return flags
+def _block_on_cpu(ranked: Tensor, side: TaskSide | None, per_task: dict[str, Tensor]) -> Tensor:
+    """Write rows with NumPy, whose calls cost a fifth of torch's."""
+    numbers = ranked.numpy()
+    # in memory by columns, as an analysis reads them
+    columns = np.empty((WIDTH, numbers.shape[1]), numbers.dtype)
+    columns[_RANKS] = numbers
+    columns[_BEHIND_RANKS] = _UNKNOWN[side]
+    for name, column in per_task.items():
+        columns[PLACES[name]] = column.numpy()
+    return torch.from_numpy(columns.T)
 
 
 def has_repeats(ids: npt.NDArray[np.int64]) -> bool:
@@ -245,7 +289,7 @@ def _integers(values: Integers, name: str, ranked: Tensor) -> Tensor:
 def _bits(
     values: Numbers, name: str, ranked: Tensor, flags: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Bits of weights or gains as float64; and the flags, as ``_check``."""
+    """Bits of weights or gains as float64; and the flags, as ``fault.check``."""
     if not isinstance(values, Tensor) and (number := one_number(values)) is not None:
         values = torch.full_like(ranked[0], float(number), dtype=torch.float64)
     tensor = as_tensor(values, name)
@@ -254,7 +298,9 @@ def _bits(
     tensor = _of_tasks(tensor, name, ranked, isinstance(values, Tensor))
     tensor = tensor.to(torch.float64) + 0.0  # -0.0 and 0.0 have different bits
     wrong = ~(tensor >= 0) | tensor.isinf()
-    flags = _check(wrong, tensor, f"{name} must be finite and not negative", fault.WEIGHT, flags)
+    flags = fault.check(
+        wrong, tensor, f"{name} must be finite and not negative", fault.WEIGHT, flags
+    )
     return tensor.view(torch.int64), flags
 
 

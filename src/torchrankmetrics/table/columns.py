@@ -128,7 +128,7 @@ def without_flag(rows: Rows, flag: int) -> Rows:
 
 def without_queries(rows: Rows) -> Rows:
     """Copy rows (n, 10) without queries and gains: ranking tasks that differ in these only become equal."""
-    rows = without_flag(rows, fault.FILTERED | fault.RAW)
+    rows = without_flag(rows, fault.FILTERED | fault.RAW | fault.EXCLUDED)
     Columns(rows).query = ABSENT
     Columns(rows).gain_bits = ONE
     return rows
@@ -144,6 +144,16 @@ def gains(rows: Rows) -> npt.NDArray[np.float64]:
     return np.ascontiguousarray(Columns(rows).gain_bits).view(np.float64)
 
 
+def is_empty_query(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Which rows are queries without a relevant item, bool (n,): they have no rank."""
+    return np.asarray(Columns(rows).flags & fault.EMPTY > 0)
+
+
+def has_entries(rows: Tensor) -> bool:
+    """Whether some rows (n, 10) are scores of flat lists; waits for an accelerator."""
+    return bool((Columns(rows).flags & fault.ENTRY).any())
+
+
 def has_unknown(num_candidates: Tensor | Rows) -> bool:
     """Whether the number of candidates of a task is unknown."""
     return bool((num_candidates == fault.UNKNOWN).any())
@@ -153,7 +163,7 @@ def used(
     rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1
 ) -> npt.NDArray[np.bool_]:
     """Rows of a side ("both": of all) that have a positive weight and so many candidates or more, bool (n,)."""
-    positive: npt.NDArray[np.bool_] = weights(rows) > 0
+    positive: npt.NDArray[np.bool_] = (weights(rows) > 0) & ~is_empty_query(rows)
     if min_candidates > 1:
         if has_unknown(candidates := Columns(rows).num_candidates):
             raise UnknownCandidatesError
@@ -319,26 +329,37 @@ def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
 
 
 def num_copies(rows: Rows, starts: Rows) -> Rows:
-    """Number of equal queries in each run of rows (it begins at ``starts``) of one name below zero; 0: rows lack."""
+    """Number of equal queries in each run of rows (it begins at ``starts``) of one name below zero; 0: rows lack.
+
+    The name of a query is computed from its rows. In k equal queries every row counts k times or a
+    multiple of it, so that the rows with their counts divided by k have the name of one query.
+    """
     columns = Columns(rows)
-    part, count = _terms(columns), columns.count
-    name, length = columns.query[starts], np.diff(np.append(starts, len(rows)))
-    common = np.gcd.reduceat(count, starts)
-    copies = np.zeros_like(common)
+    terms = _terms(columns)
+    name = columns.query[starts]
+    length = np.diff(np.append(starts, len(rows)))
 
-    def divide(divisor: Rows) -> None:
-        each = count // np.repeat(divisor, length)
-        found = _name(np.add.reduceat(part * each, starts), np.add.reduceat(each, starts)) == name
-        copies[found & (copies == 0)] = divisor[found & (copies == 0)]
+    def is_number(divisor: Rows) -> npt.NDArray[np.bool_]:
+        """Whether the rows of each run, with counts divided by a number, have its name."""
+        count = columns.count // np.repeat(divisor, length)
+        total = np.add.reduceat(terms * count, starts)
+        return np.asarray(_name(total, np.add.reduceat(count, starts)) == name)
 
-    divide(common)
+    common = np.gcd.reduceat(columns.count, starts)  # a multiple of the number
+    copies = np.where(is_number(common), common, 0)
     if not copies.all():
-        divide(np.ones_like(common))
-    for number in np.unique(common[copies == 0]).tolist():
-        small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
-        for divisor in [*small, *(number // divisor for divisor in small)]:
-            divide(np.where(common == number, divisor, 1))
+        copies[(copies == 0) & is_number(np.ones_like(common))] = 1
+    # rarely: several equal queries, each with equal rows
+    for multiple in np.unique(common[copies == 0]).tolist():
+        for divisor in _divisors(multiple):
+            is_open = (copies == 0) & (common == multiple)
+            copies[is_open & is_number(np.where(is_open, divisor, 1))] = divisor
     return copies
+
+
+def _divisors(number: int) -> list[int]:
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    return small + [number // divisor for divisor in small]
 
 
 def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:

@@ -1,14 +1,13 @@
 """Rows of one query as places of its relevant items in one list of candidates."""
 
-from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from torchrankmetrics.definitions.protocol import Side
+from torchrankmetrics.definitions.protocol import EmptyQueries, Side
 from torchrankmetrics.definitions.sample import FloatArray, changes
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
@@ -23,17 +22,29 @@ from torchrankmetrics.table.columns import (
     canonical_rows,
     combined,
     gains,
+    has_entries,
     has_unknown,
+    is_empty_query,
     num_copies,
     sorted_rows,
     weights,
 )
+from torchrankmetrics.table.entries import rank_entries
 
 
-def used_queries(definition: Any, queries: QuerySample, side: Side) -> npt.NDArray[np.bool_]:
+def of_side(queries: QuerySample, side: Side) -> npt.NDArray[np.bool_]:
+    """Which queries are of a side, (q,)."""
+    if side == "both":
+        return np.ones(len(queries), dtype=bool)
+    return np.asarray(queries.side == SIDE_CODES[side])
+
+
+def used_queries(
+    definition: Any, queries: QuerySample, side: Side, empty_queries: EmptyQueries
+) -> npt.NDArray[np.bool_]:
     """Which queries are of a side and have a value of a metric, (q,)."""
-    chosen: npt.NDArray[np.bool_] = definition.used(queries)
-    return chosen if side == "both" else chosen & (queries.side == SIDE_CODES[side])
+    chosen: npt.NDArray[np.bool_] = definition.used(queries) & of_side(queries, side)
+    return chosen if empty_queries == "zero" else chosen & (queries.num_answers > 0)
 
 
 def merged(queries: QuerySample) -> QuerySample:
@@ -52,21 +63,23 @@ def merged(queries: QuerySample) -> QuerySample:
 
 
 def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
-    """Find the queries of rows (n, 10), by side and query or by ``partition`` (n,), and the places of their answers.
+    """Find the queries of rows (n, 10), by side and query or by ``partition`` (n,), and their relevant items.
 
-    Ranks that leave other answers out become places by putting them back: answers are sorted by the
-    number of candidates above them that no rank leaves out. Answers between the same two of these
+    Ranks that leave other relevant items out become places by putting them back: items are sorted
+    by the number of candidates above them that no rank leaves out. Items between the same two of these
     candidates are next to each other, so that a metric of sets of places does not depend on their
     order.
     """
     columns = Columns(rows)
-    alone = columns.query == ABSENT
+    check_not_excluded(rows)
+    is_empty = is_empty_query(rows)
+    alone = (columns.query == ABSENT) | is_empty
     index, own = np.flatnonzero(alone), Columns(rows[alone])
-    ones = np.ones(len(index), dtype=np.int64)
+    number = 1 - is_empty[alone].astype(np.int64)
     facts = (own.num_candidates, weights(own.rows), own.count, own.side, own.group, index)
     # the rank of a single answer is its place
     starts = np.arange(len(index) + 1)
-    found = QuerySample(starts, own.optimistic, own.pessimistic, ones, *facts, gains(own.rows))
+    found = QuerySample(starts, own.optimistic, own.pessimistic, number, *facts, gains(own.rows))
     if not alone.all():
         index = np.flatnonzero(~alone)
         rows = rows.T.take(index, axis=1).T if alone.any() else rows
@@ -80,118 +93,242 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     return replace(found, gain=None) if np.all(found.gain == 1) else found
 
 
-def check_queries(rows: Rows, of_scores: bool) -> None:
+def check_queries(rows: Rows, of_scores: bool, forbids_empty: bool) -> None:
     """Check the rows of an update as ``queries_of`` does.
 
     Tasks ``of_scores`` alone, each row a query, without weights or other facts, fit together unless
-    one is repeated.
+    one is repeated. ``forbids_empty``: a query without a name must have a relevant item.
     """
     columns = Columns(rows)
+    weighed = columns.weight_bits != 0
+    rows = rows if weighed.all() else rows[weighed]
+    if of_scores and has_entries(torch.from_numpy(rows)):
+        return
+    rows, _ = rank_entries(rows)
+    columns = Columns(rows)
+    check_not_excluded(rows)
+    is_empty = is_empty_query(rows) & (columns.query == ABSENT)
+    if forbids_empty and is_empty.any():
+        raise ValueError(empty_queries_error(int(is_empty.sum())))
     if (columns.query == ABSENT).all() or has_unknown(columns.num_candidates):
         return
     places = combined(columns.query, columns.optimistic)[columns.flags & fault.RAW > 0]
     if of_scores and (columns.gain_bits == ONE).all() and not has_repeats(places):
         return
-    weighed = columns.weight_bits != 0
-    rows = rows if weighed.all() else rows[weighed]
     # without repeats
     queries_of(canonical_rows(rows)[0] if (columns.sample_id != ABSENT).any() else rows)
 
 
-def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
-    rows, index, first = _side_by_side(rows, index, partition)
-    columns, starts, of = Columns(rows), np.flatnonzero(first), np.cumsum(first) - 1
-    check = partial(_require_none, rows, index, starts)
-    filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
-    copies, count = _counts(columns, starts, of, filtered, check)
-    # put the filtered answers back among the candidates
-    last = columns.pessimistic - filtered  # among the candidates that no rank leaves out
-    N = (columns.num_candidates - filtered)[starts] + np.add.reduceat(count * filtered, starts)
-    N[columns.num_candidates[starts] < 0] = fault.UNKNOWN
-    begins = changes(of, columns.optimistic, last)
-    block = np.flatnonzero(begins)
-    owner, answers, put_back = (
-        of[block],
-        np.add.reduceat(count, block),
-        np.add.reduceat(count * filtered, block),
+def empty_queries_error(number: int, lacking: str = "relevant item") -> str:
+    """Text of the error of ``empty_queries="error"``."""
+    return (
+        f"target must have a {lacking} for every query, got {number} without any; "
+        "empty_queries='zero' counts them as 0, as trec_eval and torchmetrics do, and 'skip' leaves "
+        "them out"
     )
-    before, heads = np.cumsum(put_back) - put_back, np.flatnonzero(changes(owner))
-    before -= before[heads][owner]
-    optimistic = columns.optimistic[block] + before
-    pessimistic = last[block] + before + put_back
-    wrong = answers > pessimistic - optimistic + 1
-    wrong[1:] |= (owner[1:] == owner[:-1]) & (optimistic[1:] <= pessimistic[:-1])
-    broken = np.logical_or.reduceat(wrong, heads)
-    if broken.any():
-        nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
-        check(
-            (broken & ~(nan & ((np.add.reduceat(count, starts) <= N) | (N < 0))))[of],
-            "have answers whose ranks are not of one list of candidates (more answers than "
-            "places, or tied with each other in part)",
+
+
+def check_not_excluded(rows: Rows) -> None:
+    """Raise ValueError if relevant items were in an ``exclude`` that is not a look-up."""
+    columns = Columns(rows)
+    is_wrong = (columns.flags & fault.EXCLUDED > 0) & (columns.weight_bits != 0)
+    if is_wrong.any():
+        number = int(columns.count[is_wrong].sum())
+        raise ValueError(
+            f"exclude must not hold relevant items for metrics of queries, but {number} of "
+            f"{int(columns.count.sum())} are in it: pass exclude=seen & ~target, which keeps them "
+            "as candidates, target=target & ~seen, which drops them, or scores that are -inf where "
+            "seen, which counts them as missed. KnownTriples and KnownAnswers may hold them"
         )
-    part = np.flatnonzero(begins | changes(columns.gain_bits))
-    block_of = np.cumsum(begins) - 1
-    inside, heads = block_of[part], np.flatnonzero(changes(of[part]))
-    check(
-        ((put_back > 0) & (np.bincount(inside) > 1))[block_of],
-        "have relevant items with different labels that are excluded from each other's "
-        "candidates, so that their order is unknown: exclude must not list the relevant items of "
-        "a query",
-    )
-    blocks = [
-        optimistic[inside],
-        pessimistic[inside],
-        np.add.reduceat(count, part),
-        gains(rows)[part],
-    ]
-    sizes = np.diff(np.append(heads, len(part)))
-    if broken.any():
-        queries = list(zip(*(np.split(column, heads[1:]) for column in blocks), strict=True))
-        for i in np.flatnonzero(broken):
-            queries[i] = _from_the_last(*queries[i][1:])
-        blocks = [np.concatenate(column) for column in zip(*queries, strict=True)]
-        sizes = np.array([len(places) for places, *_ in queries])
-    low, high, answers, gain = blocks
-    facts = (
-        N,
-        weights(rows)[starts],
-        copies,
-        columns.side[starts],
-        columns.group[starts],
-        index[starts],
-    )
-    return QuerySample(np.append(0, np.cumsum(sizes)), low, high, answers, *facts, gain)
 
 
-def _counts(
-    columns: Columns[Rows], starts: Rows, of: Rows, filtered: Rows, check: Callable[..., None]
-) -> tuple[Rows, Rows]:
-    """Number of equal queries of each name, and of the answers of each row; rows of a query must agree."""
-    copies, unnamed = np.ones(len(starts), dtype=np.int64), columns.query[starts] < 0
-    if unnamed.any():
-        inside = slice(None) if unnamed.all() else unnamed[of]
-        copies[unnamed] = num_copies(columns.rows[inside], np.flatnonzero(changes(of[inside])))
-        check(
-            (copies == 0)[of],
+class _Lists:
+    """Rows of queries side by side: sorted by query, then by place, equal rows added up."""
+
+    def __init__(self, rows: Rows, index: Rows, partition: Rows | None) -> None:
+        self.rows, self.index, is_first = _side_by_side(rows, index, partition)
+        self.columns = Columns(self.rows)
+        self.starts = np.flatnonzero(is_first)  # first row of every query
+        self.query = np.cumsum(is_first) - 1  # of every row
+        # 1 where the relevant item is excluded from the other tasks of its query
+        self.filtered = (self.columns.flags & fault.FILTERED > 0).astype(np.int64)
+        self.copies = self._num_copies()  # equal queries of every name
+        self.count = self.columns.count // self.copies[self.query]  # relevant items of every row
+
+    def _num_copies(self) -> Rows:
+        copies = np.ones(len(self.starts), dtype=np.int64)
+        unnamed = self.columns.query[self.starts] < 0
+        if not unnamed.any():
+            return copies
+        inside = unnamed[self.query]
+        first = np.flatnonzero(changes(self.query[inside]))
+        copies[unnamed] = num_copies(self.rows[inside], first)
+        self.require_none(
+            (copies == 0)[self.query],
             "lack answers that came in the same update, or have answers that differ in weight or "
             "group: pass one weight and group for all answers of a query, and query= if its "
             "answers are spread over several updates",
         )
-    count = columns.count // copies[of]
-    left_in = np.where(columns.num_candidates < 0, fault.UNKNOWN, columns.num_candidates - filtered)
-    for what, values in (
-        ("weight", columns.weight_bits),
-        ("group", columns.group),
-        ("num_candidates without its own answers", left_in),
-    ):
-        check(values != values[starts][of], f"have answers that differ in {what}")
-    unsaid = columns.flags & (fault.FILTERED | fault.RAW) == 0
-    check(
-        unsaid & (np.add.reduceat(count, starts) > 1)[of],
-        "have several answers, and it is unknown whether the ranks of each leave the others out: "
-        "pass scores, or Ranks(..., filtered=True) or (..., filtered=False)",
+        return copies
+
+    def sums(self, values: Rows) -> Rows:
+        """Sum the values of rows for every query."""
+        return np.asarray(np.add.reduceat(values, self.starts))
+
+    def check_facts(self) -> None:
+        """Check that the rows of every query agree, and that it is known how to put them together."""
+        columns = self.columns
+        not_filtered = columns.num_candidates - self.filtered
+        facts = {
+            "weight": columns.weight_bits,
+            "group": columns.group,
+            "num_candidates without its own answers": np.where(
+                columns.num_candidates < 0, fault.UNKNOWN, not_filtered
+            ),
+        }
+        for name, values in facts.items():
+            is_other = values != values[self.starts][self.query]
+            self.require_none(is_other, f"have answers that differ in {name}")
+        is_unknown = columns.flags & (fault.FILTERED | fault.RAW) == 0
+        has_several = self.sums(self.count) > 1
+        self.require_none(
+            is_unknown & has_several[self.query],
+            "have several answers, and it is unknown whether the ranks of each leave the others "
+            "out: pass scores, or Ranks(..., filtered=True) or (..., filtered=False)",
+        )
+
+    def num_candidates(self) -> Rows:
+        """Number of candidates of every query, all relevant items included; -1: unknown."""
+        first = self.columns.num_candidates[self.starts]
+        N = first - self.filtered[self.starts] + self.sums(self.count * self.filtered)
+        return np.where(first < 0, fault.UNKNOWN, N)
+
+    def require_none(self, is_wrong: npt.NDArray[np.bool_], text: str) -> None:
+        """Raise ValueError for the queries of rows that are wrong."""
+        if not is_wrong.any():
+            return
+        wrong = np.logical_or.reduceat(is_wrong, self.starts)
+        first = min(self.starts[wrong], key=self.index.__getitem__)
+        columns = Columns(self.rows[first][None])
+        name = int(columns.query[0])
+        sample = int(columns.sample_id[0])
+        side = SIDES_BY_CODE[int(columns.side[0])]
+        task = f"sample id {sample}"
+        if sample == ABSENT:
+            task = f"ranking task {int(self.index[first])}"
+        called = f"query {name}" if name >= 0 else f"that of {task}"
+        where = "" if side is None else f" of side {side!r}"
+        raise ValueError(f"{int(wrong.sum())} queries {text}; the first is {called}{where}")
+
+
+class _Blocks(NamedTuple):
+    """Relevant items between the same two other candidates, (blocks,) each."""
+
+    is_first: npt.NDArray[np.bool_]  # (rows,) whether a row is the first of a block
+    query: Rows
+    optimistic: Rows  # first place
+    pessimistic: Rows  # last place
+    answers: Rows  # number of relevant items
+    put_back: Rows  # number of those that were excluded from each other's candidates
+
+    def is_impossible(self) -> npt.NDArray[np.bool_]:
+        """Which queries have blocks that are not of one list, (Q,)."""
+        is_wrong = self.answers > self.pessimistic - self.optimistic + 1
+        overlaps = self.optimistic[1:] <= self.pessimistic[:-1]
+        is_wrong[1:] |= overlaps & (self.query[1:] == self.query[:-1])
+        return np.asarray(np.logical_or.reduceat(is_wrong, np.flatnonzero(changes(self.query))))
+
+
+class _Levels(NamedTuple):
+    """Relevant items of one gain in a block, (levels,) each."""
+
+    sizes: Rows  # (Q,) number of levels of every query
+    optimistic: Rows
+    pessimistic: Rows
+    answers: Rows
+    gain: FloatArray
+
+    def with_last_places(self, chosen: npt.NDArray[np.bool_]) -> "_Levels":
+        """Give the relevant items of chosen queries (Q,) single places, the last free ones."""
+        borders = np.cumsum(self.sizes)[:-1]
+        columns = (np.split(column, borders) for column in self[1:])
+        queries = list(zip(*columns, strict=True))
+        for i in np.flatnonzero(chosen):
+            queries[i] = _from_the_last(*queries[i][1:])
+        sizes = np.array([len(places) for places, *_ in queries])
+        return _Levels(sizes, *map(np.concatenate, zip(*queries, strict=True)))
+
+
+def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
+    """Queries of rows that may be several for one query, with ``index`` (n,) as their places."""
+    lists = _Lists(rows, index, partition)
+    lists.check_facts()
+    N = lists.num_candidates()
+    blocks = _blocks_of(lists)
+    is_broken = blocks.is_impossible()
+    if is_broken.any():
+        has_nan = np.logical_or.reduceat(lists.columns.flags & fault.NAN > 0, lists.starts)
+        fits = (lists.sums(lists.count) <= N) | (N < 0)
+        lists.require_none(
+            (is_broken & ~(has_nan & fits))[lists.query],
+            "have answers whose ranks are not of one list of candidates (more answers than "
+            "places, or tied with each other in part)",
+        )
+    levels = _levels_of(lists, blocks)
+    if is_broken.any():  # relevant items with NaN scores all rank last
+        levels = levels.with_last_places(is_broken)
+    first = Columns(lists.rows[lists.starts])
+    facts = (first.side, first.group, lists.index[lists.starts])
+    return QuerySample(
+        np.append(0, np.cumsum(levels.sizes)),
+        levels.optimistic,
+        levels.pessimistic,
+        levels.answers,
+        N,
+        weights(first.rows),
+        lists.copies,
+        *facts,
+        gain=levels.gain,
     )
-    return copies, count
+
+
+def _blocks_of(lists: _Lists) -> _Blocks:
+    """Put relevant items that were excluded from each other's candidates back among them."""
+    columns = lists.columns
+    last = columns.pessimistic - lists.filtered  # among the candidates that no rank leaves out
+    is_first = changes(lists.query, columns.optimistic, last)
+    first = np.flatnonzero(is_first)
+    query = lists.query[first]
+    put_back = np.add.reduceat(lists.count * lists.filtered, first)
+
+    # those of earlier blocks of the query move a block down, its own ones widen it
+    passed = np.cumsum(put_back) - put_back
+    before = passed - passed[np.flatnonzero(changes(query))][query]
+    optimistic = columns.optimistic[first] + before
+    pessimistic = last[first] + before + put_back
+    answers = np.add.reduceat(lists.count, first)
+    return _Blocks(is_first, query, optimistic, pessimistic, answers, put_back)
+
+
+def _levels_of(lists: _Lists, blocks: _Blocks) -> _Levels:
+    """Split blocks by gain; the order of items that were excluded from each other must not matter."""
+    first = np.flatnonzero(blocks.is_first | changes(lists.columns.gain_bits))
+    block_of = np.cumsum(blocks.is_first) - 1  # of every row
+    inside = block_of[first]
+    has_several = np.bincount(inside) > 1
+    lists.require_none(
+        ((blocks.put_back > 0) & has_several)[block_of],
+        "have relevant items with different labels that are excluded from each other's "
+        "candidates, so that their order is unknown: exclude must not list the relevant items of "
+        "a query",
+    )
+    return _Levels(
+        np.bincount(blocks.query[inside]),
+        blocks.optimistic[inside],
+        blocks.pessimistic[inside],
+        np.add.reduceat(lists.count, first),
+        gains(lists.rows)[first],
+    )
 
 
 def _side_by_side(
@@ -199,13 +336,10 @@ def _side_by_side(
 ) -> tuple[Rows, Rows, npt.NDArray[np.bool_]]:
     """Sort rows by query, then by place, add up equal ones, and mark the first row of each query."""
     columns = Columns(rows)
-    if partition is None:
-        nameless = columns.query < 0
-        extra_keys = (
-            np.where(nameless, column, 0) for column in (columns.group, columns.weight_bits)
-        )
-        keys = [columns.side, columns.query, *extra_keys]
-    else:
+    is_nameless = columns.query < 0
+    group = np.where(is_nameless, columns.group, 0)
+    keys = [columns.side, columns.query, group, np.where(is_nameless, columns.weight_bits, 0)]
+    if partition is not None:
         keys = [partition]
     marks = columns.flags & (fault.FILTERED | fault.RAW)
     # bits of positive numbers are in the order of the numbers
@@ -226,30 +360,14 @@ def _side_by_side(
 def _from_the_last(
     places: Rows, answers: Rows, gain: FloatArray
 ) -> tuple[Rows, Rows, Rows, FloatArray]:
-    """Return single places for answers with NaN scores, each of which ranks last: the worst places that are free."""
-    places, gain = np.repeat(places, answers), np.repeat(gain, answers)
+    """Return single places for items with NaN scores, each of which ranks last: the worst places that are free."""
+    places = np.repeat(places, answers)
+    gain = np.repeat(gain, answers)
     order = np.lexsort((gain, places))
-    down = np.arange(len(places))[::-1]
     places = places[order]
-    places = np.maximum(
-        np.minimum.accumulate((places + down)[::-1])[::-1] - down, np.arange(len(places)) + 1
-    )
+
+    # from the end, each takes its place or the free one before the item behind it
+    down = np.arange(len(places))[::-1]
+    free = np.minimum.accumulate((places + down)[::-1])[::-1] - down
+    places = np.maximum(free, np.arange(len(places)) + 1)
     return places, places, np.ones_like(places), gain[order]
-
-
-def _require_none(
-    rows: Rows, index: Rows, starts: Rows, wrong: npt.NDArray[np.bool_], text: str
-) -> None:
-    if wrong.any():  # some rows of some queries
-        wrong = np.logical_or.reduceat(wrong, starts)
-        first = min(starts[wrong], key=index.__getitem__)
-        columns = Columns(rows[first][None])
-        name, sample, side = (
-            int(columns.query[0]),
-            int(columns.sample_id[0]),
-            SIDES_BY_CODE[int(columns.side[0])],
-        )
-        task = f"ranking task {int(index[first])}" if sample == ABSENT else f"sample id {sample}"
-        called = f"query {name}" if name >= 0 else f"that of {task}"
-        where = "" if side is None else f" of side {side!r}"
-        raise ValueError(f"{int(wrong.sum())} queries {text}; the first is {called}{where}")

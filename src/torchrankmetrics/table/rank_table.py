@@ -26,6 +26,7 @@ from torchrankmetrics.table.columns import (
     HasRows,
     canonical_rows,
     empty_rows,
+    is_empty_query,
     with_ids_apart,
 )
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shorten
@@ -123,8 +124,8 @@ class RankTable(HasRows):
         Args:
             arrays (mapping): the arrays of docs/cli.md, "File format", each (tasks,): optimistic,
                 and any of pessimistic, num_candidates, side, group, sample_id, count, query,
-                weight, gain, nan, sampled, partial, filtered and raw. A single number serves all
-                rows, except for optimistic and sample_id.
+                weight, gain, nan, sampled, partial, filtered, raw, excluded and empty. A single
+                number serves all rows, except for optimistic and sample_id.
 
         Raises:
             TypeError, ValueError: if a name is unknown or missing, or a dtype, shape or value is
@@ -251,8 +252,9 @@ class RankTable(HasRows):
 
     @property
     def num_tasks(self) -> int:
-        """Number of ranking tasks, repeats included."""
-        return int(self.count.sum())
+        """Number of ranking tasks, repeats included; queries without a relevant item have none."""
+        is_task = Columns(self.rows).flags & fault.EMPTY == 0
+        return int(self.count[is_task].sum())
 
     @property
     def is_partial(self) -> bool:
@@ -261,7 +263,10 @@ class RankTable(HasRows):
 
     @property
     def ranks(self) -> Ranks:
-        """The ranks of the rows; a row may count for several tasks, see ``count``."""
+        """The ranks of the rows; a row may count for several tasks, see ``count``.
+
+        A query without a relevant item has a row with ranks of 0.
+        """
         return trusted(Columns(self.rows).ranks.T, Columns(self.rows).flags)
 
     @property
@@ -347,14 +352,14 @@ class RankTable(HasRows):
         from torchrankmetrics.metrics.registry import as_measure
         from torchrankmetrics.table.queries import queries_of, used_queries
 
-        measure, rows = as_measure(metric), self._analysis().table_rows
+        measure, rows = as_measure(metric), self._analysis().all_rows
         definition: Any = measure.definition
         if measure.view != "base" or definition.entries_are_rows:
             raise ValueError(
                 f"metric must be a metric of queries in its base view, got {measure.key!r}"
             )
         queries = definition.read(queries_of(rows))
-        chosen = used_queries(definition, queries, measure.side)
+        chosen = used_queries(definition, queries, measure.side, measure.empty_queries)
         names = Columns(rows).query[queries.row[chosen]]
         if (names < 0).any() or len(np.unique(names)) < len(names):
             raise ValueError(
@@ -393,7 +398,7 @@ class RankTable(HasRows):
         if (
             cluster is not None
             and not isinstance(cluster, str)
-            and (Columns(rows).sample_id != ABSENT).all()
+            and (Columns(rows[~is_empty_query(rows)]).sample_id != ABSENT).all()
         ):
             cluster = canonical_clusters(cluster, rows, "the table")
         options = confidence_level, method, cluster, n_resamples, seed

@@ -130,6 +130,21 @@ class Excluded(NamedTuple):
             return torch.zeros_like(column, dtype=torch.bool)
         return self.slices.contain(row, column)
 
+    def num_candidates(self, row: Tensor, num_columns: int) -> Tensor:
+        """Count the candidates of rows (n,) that are not excluded, int64 (n,)."""
+        if self.cells is not None:
+            return num_columns - num_excluded(self.cells[row])
+        number = torch.full_like(row, num_columns)
+        if self.columns is not None:
+            number -= self.columns.sum()
+        if self.slices is not None and len(row):
+            task, position = self.slices.entries(row)
+            own = torch.ones_like(task)
+            if self.columns is not None:  # a column counts once
+                own = (~self.columns[self.slices.columns[position] - self.slices.first]).long()
+            number.index_add_(0, task, -own)
+        return number
+
     def between(self, left: int, right: int) -> "Excluded":
         """Return the part in columns [left, right), counted from ``left``. Nothing is copied."""
         return Excluded(
