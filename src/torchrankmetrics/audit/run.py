@@ -167,13 +167,15 @@ def audit(
         TypeError: if evaluator is not a function, or its first result is neither ranks nor a dict.
         ValueError: for an unknown rule, or if no key of the dict names a metric.
 
-    >>> from torchrankmetrics.audit import audit
     >>> from torchrankmetrics import rank_scores
+    >>> from torchrankmetrics.audit import CHECKS, MAX_CANDIDATES, audit
     >>> def evaluator(scores, target, exclude):
     ...     return rank_scores(scores, target, exclude=exclude).realistic
     ...
     >>> audit(evaluator, max_candidates=1000).failures
     ()
+    >>> CHECKS[:2], MAX_CANDIDATES
+    (('plain_ranks', 'order_of_batches'), 33554432)
     """
     check_function(
         "evaluator", evaluator, "(scores, target, exclude) -> ranks or a dict of metrics"

@@ -26,7 +26,7 @@ class DatasetFacts:
     """Sizes, provenance and candidate counts of a dataset.
 
     Attributes:
-        name (str): as in file names and on the command line.
+        name (str): the name of files, and of options of the command line.
         title (str): as papers print it, with the graph if there are several.
         synonyms (tuple): other names.
         protocol (str): targets, candidates and filter, in a sentence.

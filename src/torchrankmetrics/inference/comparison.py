@@ -311,7 +311,10 @@ class Equivalence(Comparison):
         num_clusters, effective_clusters, effective_tasks (int, float): number of clusters, and
             effective numbers.
         higher_is_better (bool): direction of the metric; None without one.
-        permutations, bounded, seeds, models, correction: fields of ``Comparison``.
+        permutations (int): number of random flips; None: p is exact or of another test.
+        bounded (bool): False if one end is the limit of the values.
+        seeds, models, correction (SeedSplit, tuple, str): variance components, names of the models,
+            and method of p_adjusted.
         low, high, interval_level (float): interval of two one-sided tests, and its level 2
             confidence_level - 1.
         margin, confidence_level (float): largest difference that does not matter, > 0; level of the

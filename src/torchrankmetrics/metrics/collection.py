@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from torchrankmetrics.rendering.tabular import Names
     from torchrankmetrics.table.rank_table import RankTable
 
+Member = MetricLike | MetricCollection
+Members = MetricCollection | Sequence[Member]
+
 
 class RankCollection(RowOwner, MetricCollection):
     """A ``MetricCollection`` of rank metrics that ranks each batch once and stores its rows once for all metrics.
@@ -91,8 +94,8 @@ class RankCollection(RowOwner, MetricCollection):
 
     def __init__(
         self,
-        metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection] | None = None,
-        *additional_metrics: MetricLike | MetricCollection,
+        metrics: Metrics | Members | None = None,
+        *additional_metrics: Member,
         views: View | Sequence[View] = ("base",),
         rank_types: RankType | Sequence[RankType] = ("realistic",),
         sides: Side | Sequence[Side] = ("both",),
@@ -118,8 +121,8 @@ class RankCollection(RowOwner, MetricCollection):
 
     def add_metrics(  # type: ignore[override]  # names are metrics here
         self,
-        metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection],
-        *additional_metrics: MetricLike | MetricCollection,
+        metrics: Metrics | Members,
+        *additional_metrics: Member,
     ) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
         if additional_metrics:

@@ -311,6 +311,7 @@ def capped_recall_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import capped_recall_at
     >>> capped_recall_at(10).name
     'recall_cap_at_10'
     """
@@ -325,6 +326,7 @@ def f1_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import f1_at
     >>> f1_at(10).name
     'f1_at_10'
     """
@@ -344,6 +346,7 @@ def fall_out_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import fall_out_at
     >>> fall_out_at(10).name
     'fall_out_at_10'
     """
@@ -400,6 +403,7 @@ def capped_average_precision(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import capped_average_precision
     >>> capped_average_precision(10).name
     'ap_cap_at_10'
     """
