@@ -35,6 +35,11 @@ class RankMetricWarning(UserWarning):
     """
 
 
+def missing_extra(user: str, package: str, extra: str) -> ImportError:
+    """Return the error for a package that is not installed; it names the extra that brings it."""
+    return ImportError(f"{user} needs {package}: pip install 'torchrankmetrics[{extra}]'")
+
+
 def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
     """Warn with the stack level of the library's caller, on the first process of the group."""
     # without this import there is no process group

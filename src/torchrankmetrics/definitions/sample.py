@@ -244,8 +244,8 @@ class UnknownCandidatesError(ValueError):
         super().__init__(
             message
             or "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it "
-            "only base values such as mrr, hits@10 and ndcg@10 are known. Pass the numbers of "
-            "filtered candidates"
+            "only base values such as mrr, hits@10 and ndcg@10 are known. Pass num_candidates=, the "
+            "number of filtered candidates of every task, or of documents in the collection"
         )
 
 

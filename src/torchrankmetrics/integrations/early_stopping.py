@@ -3,9 +3,13 @@
 from contextlib import suppress
 from typing import Any
 
-from pytorch_lightning import LightningModule, Trainer, callbacks as lightning
-
+from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.metrics.collection import RankCollection
+
+try:
+    from pytorch_lightning import LightningModule, Trainer, callbacks as lightning
+except ModuleNotFoundError as error:
+    raise missing_extra("integrations.early_stopping", "Lightning", "lightning") from error
 
 
 class EarlyStopping(lightning.EarlyStopping):

@@ -10,17 +10,11 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from pykeen import evaluation as pykeen
-from pykeen.datasets.base import Dataset
-from pykeen.datasets.inductive import InductiveDataset
-from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey as Key
-from pykeen.triples import CoreTriplesFactory
-from pykeen.typing import LABEL_RELATION, InductiveMode, Target as Side
 from torch import Tensor
 
 from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.errors import warn
+from torchrankmetrics.errors import missing_extra, warn
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, split_facts
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.measure import Measure
@@ -33,6 +27,16 @@ from torchrankmetrics.ranking.tasks import read_exclude
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, shorten
+
+try:
+    from pykeen import evaluation as pykeen
+    from pykeen.datasets.base import Dataset
+    from pykeen.datasets.inductive import InductiveDataset
+    from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey as Key
+    from pykeen.triples import CoreTriplesFactory
+    from pykeen.typing import LABEL_RELATION, InductiveMode, Target as Side
+except ModuleNotFoundError as error:
+    raise missing_extra("integrations.pykeen", "PyKEEN", "pykeen") from error
 
 Source = CoreTriplesFactory | Dataset | InductiveDataset
 Known = KnownTriples | Source | Sequence[Source]

@@ -3,6 +3,7 @@
 from __future__ import annotations  # help() shows the names of types
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -133,6 +134,7 @@ def adjust(
     >>> print(adjust("0.543", "hits@10", "fb15k237"))
     0.5427 (rounding: 0.5422 to 0.5432; sampling: ±0.0048 at 95%)
     """
+    _check_order(value, metric, num_candidates)
     definition = base_definition(metric)
     measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
     if isinstance(num_candidates, str):
@@ -192,6 +194,33 @@ def adjust(
     if math.isnan(rounded.value):
         warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
     return rounded if isinstance(value, str) else rounded.value
+
+
+def _check_order(*given: object) -> None:
+    """Raise TypeError for a value, a metric and a dataset in another order."""
+    roles = [_role(one) for one in given]
+    order = ["value", "metric", "dataset"]
+    if roles != order and sorted(roles) == sorted(order):
+        value, metric, dataset = (shorten(given[roles.index(role)]) for role in order)
+        raise TypeError(
+            "adjust takes the value, the metric and the dataset in this order: write "
+            f"adjust({value}, {metric}, {dataset})"
+        )
+
+
+def _role(given: object) -> str:
+    """Return what an argument of ``adjust`` looks like."""
+    if one_number(given) is not None:
+        return "value"
+    if not isinstance(given, str):
+        return ""
+    if re.fullmatch(r"\s*[-+]?\d*\.?\d+%?\s*", given):
+        return "value"
+    try:
+        base_definition(given)
+    except ValueError:
+        return "dataset"
+    return "metric"
 
 
 def _ordered(values: Iterable[float]) -> tuple[float, float, float]:

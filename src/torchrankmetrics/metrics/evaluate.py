@@ -116,6 +116,13 @@ def evaluate(
             f"{shorten(num_candidates)}; write metrics={shorten(num_candidates)} for a metric; "
             "adjust() and PrecomputedExpectation take dataset names"
         )
+    if isinstance(num_candidates, list | tuple) and any(
+        isinstance(one, str) for one in num_candidates
+    ):
+        raise TypeError(
+            f"num_candidates must be (tasks,) integers or one int, got {shorten(num_candidates)}; "
+            f"write metrics={shorten(num_candidates)} for metrics"
+        )
     # a result of integrations.ogb
     given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks
     if isinstance(given, Mapping):
@@ -219,6 +226,7 @@ def _as_ranks(
     if wrong.any():
         raise ValueError(
             "ranks given as floats must be multiples of 1/2 (realistic ranks) and below 2^62, "
-            f"got {ranks[wrong][0]}; scores are (B, N), with their target"
+            f"got {ranks[wrong][0]:g}. The scores of one query go in as evaluate(scores[None], "
+            "[target], metrics=...)"
         )
     return Ranks(ranks.floor().long(), ranks.ceil().long(), num_candidates)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from torchmetrics.utilities.plot import plot_single_or_multi_val
 from torchmetrics.wrappers import BootStrapper
 
 from torchrankmetrics.decorators import eager
@@ -323,7 +324,16 @@ class RankMetric(RowOwner, Metric):
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
-        return self._plot(val, ax)
+        value = self.compute() if val is None else val
+        return plot_single_or_multi_val(
+            value,
+            ax=ax,
+            higher_is_better=self.higher_is_better,
+            name=self.key,
+            lower_bound=self.plot_lower_bound,
+            upper_bound=self.plot_upper_bound,
+            legend_name=self.plot_legend_name,
+        )
 
     def extra_repr(self) -> str:
         """Show the key in ``print(metric)``."""

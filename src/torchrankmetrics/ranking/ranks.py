@@ -23,7 +23,7 @@ from torchrankmetrics.ranking.arrays import (
 )
 from torchrankmetrics.ranking.counting import Excluded, count
 from torchrankmetrics.ranking.tasks import Exclude, QueryRows, Target, read_tasks
-from torchrankmetrics.validation import MOST_CANDIDATES, is_int, shorten
+from torchrankmetrics.validation import MOST_CANDIDATES, is_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.best import BestCandidates
@@ -75,6 +75,11 @@ class Ranks:
     ) -> None:
         if not isinstance(filtered, bool | None):
             raise TypeError(f"filtered must be True, False or None, got {shorten(filtered)}")
+        if (number := one_number(pessimistic)) is not None:
+            raise TypeError(
+                "pessimistic must be (tasks,) integers, the second argument; for the number of "
+                f"candidates write Ranks({shorten(optimistic)}, num_candidates={number})"
+            )
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
         N = (
@@ -219,6 +224,11 @@ class Ranks:
         for wrong, kind in faults:
             if wrong.any():
                 first = int(wrong.nonzero()[0])
+                if kind == fault.RANK_RANGE and (self.optimistic[wrong] == 0).any():
+                    task = int((self.optimistic == 0).nonzero()[0])
+                    raise ValueError(
+                        f"ranks must start at 1, but task {task} has rank 0; add 1 if yours start at 0"
+                    )
                 error, text = fault.ERRORS[kind]
                 o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
                 among = "unknown" if n == MOST_CANDIDATES else n
@@ -349,9 +359,10 @@ def rank_dense(
 ) -> Ranks:
     """Rank as ``rank_scores``; ``by_query`` as in ``read_tasks``, errors call the scores by ``name``."""
     if scores.ndim != 2:
+        hint = "; for one query pass scores[None] and a target of one entry" * (scores.ndim == 1)
         raise ValueError(
             f"{name} must be (B, N): one row of candidate scores per query; got "
-            f"{tuple(scores.shape)}"
+            f"{tuple(scores.shape)}{hint}"
         )
     if scores.shape[1] == 0:
         raise ValueError(

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
+from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.validation import check_int, probability_text, shorten, visible
 
 if TYPE_CHECKING:
@@ -301,9 +302,7 @@ class Rendered(ABC):
         try:
             import pandas
         except ImportError as error:
-            raise ImportError(
-                "to_pandas needs pandas: pip install pandas; to_csv works without it"
-            ) from error
+            raise missing_extra("to_pandas", "pandas", "pandas") from error
         return pandas.DataFrame(self.records().programs())
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:

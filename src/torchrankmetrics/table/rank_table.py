@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.files import MAX_BYTES, Source
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
@@ -169,7 +170,10 @@ class RankTable(HasRows):
 
     def to_pandas(self) -> DataFrame:
         """Return a ``pandas.DataFrame`` of the columns of ``to_numpy``, with sides as words and missing ids as NA."""
-        import pandas
+        try:
+            import pandas
+        except ImportError as error:
+            raise missing_extra("to_pandas", "pandas", "pandas") from error
 
         frame = pandas.DataFrame(self.to_numpy())
         for column in frame.columns.intersection(["group", "sample_id", "query"]):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.protocol import EmptyQueries, View
-from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.definitions.sample import RankType, UnknownCandidatesError
 from torchrankmetrics.definitions.tasks import MEAN_RECIPROCAL_RANK
 from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.trec.lists import JudgedLists, NumCandidates
@@ -174,7 +174,7 @@ def evaluate_run(
             "trec_eval; empty_queries='skip' leaves them out"
         )
     analysis = Analysis([table.rows])
-    values = {key: measure.value(analysis) for key, measure in measures.items()}
+    values = {key: _value(key, measure, analysis) for key, measure in measures.items()}
     if num_candidates is not None and lists.is_missed.any():
         _check_known(values, measures, table, lists)
     return _by_query(table, lists, measures) if per_query else values
@@ -190,6 +190,16 @@ def run_metrics(metrics: Any) -> tuple[Any, bool]:
         return read, any(one is not given for one, given in zip(read, metrics, strict=True))
     read = _as_rr(metrics)
     return (metrics, False) if read is metrics else ([read], True)
+
+
+def _value(key: str, measure: Measure, analysis: Analysis) -> float:
+    """Compute a metric; the error without a size of the collection has its key."""
+    try:
+        return measure.value(analysis)
+    except UnknownCandidatesError:
+        raise UnknownCandidatesError(
+            f"num_candidates is needed for {key!r}: the number of documents in the collection"
+        ) from None
 
 
 def _as_rr(metric: Any) -> Any:
