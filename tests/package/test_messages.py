@@ -73,7 +73,7 @@ MESSAGES = {
     ),
     "row of a pair": (
         lambda: rank_scores(SCORES, (tensor([2]), tensor([0]))),
-        "target has a column in row 2, but scores have the rows 0 to 1",
+        "target of task 0 is in row 2, but scores have the rows 0 to 1",
     ),
     "transposed scores": (
         lambda: rank_scores(SCORES.T, ROW),
@@ -174,7 +174,7 @@ MESSAGES = {
     ),
     "run without a collection": (
         lambda: evaluate_run({"q": {"d": 1}}, {"q": {"d": 1.0}}, ["adjusted_rr"]),
-        "num_candidates is needed for 'adjusted_rr': the number of documents in the collection",
+        "adjusted_rr: num_candidates is needed for every view except 'base'",
     ),
     "interval of one task": (
         lambda: with_one_task().confidence_intervals(["mrr"]),

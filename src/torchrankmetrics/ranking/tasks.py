@@ -209,7 +209,9 @@ def _outside(first: int, row: Tensor | None, column: Tensor, shape: tuple[int, .
     B, N = shape
     at, given = (first if row is None else int(row[first])), int(column[first])
     if not 0 <= at < B:
-        return IndexError(f"target has a column in row {at}, but scores have the rows 0 to {B - 1}")
+        return IndexError(
+            f"target of task {first} is in row {at}, but scores have the rows 0 to {B - 1}"
+        )
     where = (
         f"target[{first}] is {given}" if row is None else f"target has column {given} in row {at}"
     )

@@ -193,13 +193,11 @@ def run_metrics(metrics: Any) -> tuple[Any, bool]:
 
 
 def _value(key: str, measure: Measure, analysis: Analysis) -> float:
-    """Compute a metric; the error without a size of the collection has its key."""
+    """Compute a metric; an error for an unknown size of the collection begins with its key."""
     try:
         return measure.value(analysis)
-    except UnknownCandidatesError:
-        raise UnknownCandidatesError(
-            f"num_candidates is needed for {key!r}: the number of documents in the collection"
-        ) from None
+    except UnknownCandidatesError as error:
+        raise UnknownCandidatesError(f"{key}: {error}") from None
 
 
 def _as_rr(metric: Any) -> Any:
