@@ -28,12 +28,15 @@ from torchrankmetrics.validation import (
 
 
 class KnownTriples:
-    """Known positives of both sides, from every split that an evaluation filters by.
+    """Known positives of both sides, which filtered evaluation excludes from the candidates.
+
+    Pass train and valid for early stopping, and train, valid and test for the final test.
 
     Args:
-        triples (integers): (n, 3) integers [head, relation, tail] of a split; or a tuple of three
-            (n,) arrays.
+        triples (integers): (n, 3) integers [head, relation, tail] of a split, one argument per
+            split; or a tuple of three (n,) arrays. Ids start at 0.
         num_entities (int, default None): number of entities; None: one more than the largest id.
+            Pass it if some entities have no triple.
 
     Raises:
         TypeError, ValueError: if ids or num_entities are not integers, or a split is not (n, 3).
@@ -46,6 +49,10 @@ class KnownTriples:
     >>> from torchrankmetrics import KnownTriples
     >>> known = KnownTriples(torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]]))
     >>> known.num_candidates(torch.tensor([[0, 1, 1]]), "tail")  # tails 2 and 3 are filtered
+    tensor([2])
+    >>> from torchrankmetrics import rank_scores
+    >>> heads, relations, tails = torch.tensor([[0], [1], [1]])
+    >>> rank_scores(torch.rand(1, 4), tails, exclude=known.tails(heads, relations)).num_candidates
     tensor([2])
     """
 

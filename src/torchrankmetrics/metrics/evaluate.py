@@ -54,7 +54,11 @@ def evaluate(
     empty_queries: EmptyQueries = "skip",
     backend: str = "auto",
 ) -> dict[str, float]:
-    """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
+    """Compute metrics in one call, from scores or from ranks.
+
+    - ``evaluate(scores, target, metrics=["mrr"])``: scores (B, N);
+    - ``evaluate(ranks, num_candidates, metrics=["mrr", "amri"])``: ranks that start at 1;
+    - ``evaluate(table, metrics=["mrr"])``: a ``Ranks`` or a ``RankTable``.
 
     Args:
         ranks (numbers, Ranks, RankTable or mapping, default None): ranks (tasks,) as integers, or

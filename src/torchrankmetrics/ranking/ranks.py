@@ -305,21 +305,21 @@ def _num_candidates(given: Integers, like: Tensor) -> Tensor:
 def rank_scores(
     scores: Tensor | Array, target: Target, *, exclude: Exclude = None, backend: str = "auto"
 ) -> Ranks:
-    """Rank the true candidates of a batch among all columns that are not excluded.
+    """Rank the target of each row of scores among all columns that are not excluded.
 
-    optimistic = 1 + #{j a candidate, j != target : s_j > s_target}; pessimistic with >=. The target
-    is excluded by index. NaN never helps: a NaN target score ranks last, a NaN candidate counts as
-    better. +-inf are ordinary scores.
+    rank = 1 + number of other candidates with a higher score. Candidates with the score of the
+    target make two ranks: the best (optimistic) and the worst (pessimistic). NaN never helps: a NaN
+    target ranks last, a NaN candidate counts as better. +-inf are ordinary scores.
 
     Args:
         scores (Tensor or array): (B, N), any real dtype and strides, higher is better; never
             modified or copied whole. An array is taken as a tensor on the CPU, for every argument.
-        target (Tensor, list or tuple): (B,) integers, the column of the true candidate of each row.
-            Or several true candidates per row, one ranking task each: a list of the columns of
-            every row, or of dicts {column: label}; bool or floating labels (B, N), also as a SciPy
-            sparse matrix; or a tuple (rows, columns). Labels are the ``gain`` of the ranks, and 0
-            is not relevant. Integers with two dimensions are an error: they could be labels, pairs
-            or columns.
+        target (Tensor, list or tuple): the column of the target of each row, (B,) integers. Or
+            several targets per row, one ranking task each: a list of the columns of every row, such
+            as [[0, 3], [2]], or of dicts {column: label}; bool or floating labels (B, N), 0 is not
+            relevant, also as a SciPy sparse matrix; or a tuple (rows, columns) of two vectors.
+            Labels are the ``gain`` of the ranks. Integers with two dimensions are an error: they
+            could be labels, pairs or columns.
         exclude (Tensor, list or tuple, default None): known positives, in every form of target
             except (B,) integers and floating labels, or as ``KnownTriples`` returns them; the
             target of a task is never excluded. Or bool (N,), True = not a candidate of any row:
@@ -342,8 +342,11 @@ def rank_scores(
 
     >>> import torch
     >>> from torchrankmetrics import rank_scores
-    >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=[[0]])
-    Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
+    >>> scores = torch.tensor([[0.1, 0.9, 0.3], [0.8, 0.2, 0.5]])
+    >>> rank_scores(scores, torch.tensor([1, 2]))
+    Ranks(optimistic=[1, 2], pessimistic=[1, 2], num_candidates=[3, 3])
+    >>> rank_scores(scores, torch.tensor([1, 2]), exclude=[[], [0]])  # 0 is another target of row 1
+    Ranks(optimistic=[1, 1], pessimistic=[1, 1], num_candidates=[3, 2])
     """
     return rank_dense(read_scores(scores, "scores"), target, exclude, backend=backend)
 
