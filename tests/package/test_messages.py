@@ -203,6 +203,12 @@ def test_a_file_of_trec_is_recognized(text, message, tmp_path) -> None:
         RankTable.load(tmp_path / "file.npz")
 
 
+def test_a_csv_file_without_ranks_names_the_column_to_rename(tmp_path) -> None:
+    (tmp_path / "w.csv").write_text("id,ranks\n1,3\n")
+    with pytest.raises(ValueError, match="got id, ranks; rename 'ranks' to 'rank'"):
+        RankTable.load(tmp_path / "w.csv")
+
+
 def test_nan_scores_are_reported_with_consequence_and_remedy() -> None:
     scores = tensor([[torch.nan, 1.0]])
     with pytest.warns(RankMetricWarning) as caught:

@@ -392,7 +392,7 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     """``RankCollectionEvaluator`` that ranks each true entity among sampled ones, as ``SampledRankBasedEvaluator``.
 
-    The ranks are marked as sampled (docs/protocols.md). Sampled candidates that the evaluation
+    The ranks are marked as sampled. Sampled candidates that the evaluation
     filters are excluded.
 
     Args:

@@ -77,7 +77,7 @@ def reversed_order(scores: Tensor) -> Tensor:
 class EmbeddingScorer:
     """A scorer for ``rank_triples`` and similar functions, from embeddings.
 
-    The example is DistMult; ComplEx, RESCAL and TransE are in docs/scale.md. Ranks are those of
+    The example is DistMult; ComplEx, RESCAL and TransE are on the page "Scale". Ranks are those of
     ``rank_embeddings``.
 
     Args:

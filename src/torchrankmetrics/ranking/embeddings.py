@@ -127,9 +127,9 @@ def rank_embeddings(
 
     Ranks are those of float64 scores, each computed by one fixed routine from its query, its
     candidate and its bias alone: equal candidates tie, and the ranks do not depend on tiles,
-    batches, threads, backends or processes. Algorithm and costs: docs/scale.md. On an accelerator
-    the function waits for the device; on MPS, which has no float64, embeddings are ranked on the
-    CPU.
+    batches, threads, backends or processes. The page "Scale" has the algorithm and costs. On an
+    accelerator the function waits for the device; on MPS, which has no float64, embeddings are
+    ranked on the CPU.
 
     With a ``process_group`` each process passes its slice of the candidates, and all get the ranks
     among all of them, which are those of one process bit for bit. Every process must call the

@@ -108,7 +108,7 @@ class Ranks:
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
         AUC and ``full_rank_estimate`` of such ranks estimate the full ones without bias if the
-        negatives are a uniform draw; MRR and hits have no unbiased correction (docs/protocols.md).
+        negatives are a uniform draw; MRR and hits have no unbiased correction.
         Summaries note that ranks are sampled.
 
         Args:

@@ -375,7 +375,7 @@ class SequentialEvaluation:
     ``batches`` yields tasks in a random order; ``update`` adds their ranks and tests the
     hypothesis. The test is anytime-valid: the answer differs from the answer of all tasks with
     probability at most alpha, however often it is tested, for models that do not depend on the
-    order (docs/sequential.md). Queries are drawn without replacement, in proportion to their number
+    order. Queries are drawn without replacement, in proportion to their number
     of tasks; bounds come from betting.
 
     Args:

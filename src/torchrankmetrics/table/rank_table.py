@@ -123,7 +123,7 @@ class RankTable(HasRows):
         """Return a table of plain arrays by name, on the CPU; the inverse of ``to_numpy``.
 
         Args:
-            arrays (mapping): the arrays of docs/cli.md, "File format", each (tasks,): optimistic,
+            arrays (mapping): the arrays of a file of ranks, each (tasks,): optimistic,
                 and any of pessimistic, num_candidates, side, group, sample_id, count, query,
                 weight, gain, nan, sampled, partial, filtered, raw, excluded and empty. A single
                 number serves all rows, except for optimistic and sample_id.
@@ -148,7 +148,7 @@ class RankTable(HasRows):
 
     @classmethod
     def from_pandas(cls, frame: DataFrame) -> RankTable:
-        """Return a table of a data frame with the columns of a CSV file (docs/cli.md); the inverse of ``to_pandas``.
+        """Return a table of a data frame with the columns of a CSV file; the inverse of ``to_pandas``.
 
         Args:
             frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``, and any other
@@ -184,7 +184,7 @@ class RankTable(HasRows):
 
     @classmethod
     def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> RankTable:
-        """Return the table of a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
+        """Return the table of a file (or pipe) of ranks; nothing is executed.
 
         Args:
             path (path): of a file, .npz, Parquet, CSV or TSV; or of a folder of Parquet files.

@@ -87,7 +87,7 @@ def _power_moments(rule: PrefixRule, s: float) -> tuple[FloatArray, FloatArray]:
 
 
 class ExactExpectation(CachedExpectation):
-    """Deterministic null moments by closed forms or quadrature (docs/mathematics.md); results are cached.
+    """Deterministic null moments by closed forms or quadrature; results are cached.
 
     Args:
         cache_size (int, default 512): number of (definition, counts) results to keep.
