@@ -77,8 +77,8 @@ def reversed_order(scores: Tensor) -> Tensor:
 class EmbeddingScorer:
     """A scorer for ``rank_triples`` and similar functions, from embeddings.
 
-    The example is DistMult; ComplEx, RESCAL and TransE are on the page "Scale". Ranks are those of
-    ``rank_embeddings``.
+    The example is DistMult; ComplEx, RESCAL and TransE are on the page "Large candidate sets".
+    Ranks are those of ``rank_embeddings``.
 
     Args:
         queries (callable): (ids (B,), ...) -> (B, d) floats, with the ids that a score function

@@ -127,7 +127,7 @@ def rank_embeddings(
 
     Ranks are those of float64 scores, each computed by one fixed routine from its query, its
     candidate and its bias alone: equal candidates tie, and the ranks do not depend on tiles,
-    batches, threads, backends or processes. The page "Scale" has the algorithm and costs. On an
+    batches, threads, backends or processes. The page "Large candidate sets" has the costs. On an
     accelerator the function waits for the device; on MPS, which has no float64, embeddings are
     ranked on the CPU.
 
