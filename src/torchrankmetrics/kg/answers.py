@@ -78,12 +78,13 @@ class TopAnswers(Rendered):
     >>> answers = rank_alignment([[0, 0], [1, 1]], left, right, top_k=1).answers
     >>> answers
     TopAnswers(4 queries, sides: tail, head)
-    >>> print(answers.to_csv())
-    side,left,right,position,score,correct
-    tail,0,0,1,0.8999999761581421,1
-    tail,1,1,1,0.800000011920929,1
-    head,0,0,1,0.8999999761581421,1
-    head,1,1,1,0.800000011920929,1
+    >>> print(answers.to_text())
+    side  left  right  position   score  correct
+    ----  ----  -----  --------  ------  -------
+    tail     0      0         1  0.9000        1
+    tail     1      1         1  0.8000        1
+    head     0      0         1  0.9000        1
+    head     1      1         1  0.8000        1
     """
 
     sides: Mapping[str, SideAnswers]
