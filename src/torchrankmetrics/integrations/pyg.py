@@ -4,6 +4,8 @@ PyG itself is not imported: a model scores (heads, relations, tails), data have 
 edge_type.
 """
 
+from __future__ import annotations  # help() shows the names of types
+
 from typing import Any
 
 import torch
@@ -45,10 +47,11 @@ def rank_triples(
         triples (Data or tuple): the test triples, in any form that ``known_triples`` takes.
         known (KnownTriples, default None): known positives to filter; None: raw ranks.
         higher_is_better (bool, default True): False for a model that returns distances.
-        candidates (integers, default None): as in ``torchrankmetrics.rank_triples``.
-        batch_size (int, default None): as in ``torchrankmetrics.rank_triples``.
-        backend (str, default "auto"): as in ``torchrankmetrics.rank_triples``.
-        progress (bool, default True): as in ``torchrankmetrics.rank_triples``.
+        candidates (integers, default None): ids (m,) or bool (N,) of the candidates; None: all.
+        batch_size (int, default None): queries scored at once; None: it grows while that is faster
+            and memory allows.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        progress (bool, default True): whether to show a progress bar, on a terminal only.
 
     Returns:
         As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation
@@ -57,6 +60,15 @@ def rank_triples(
     Raises:
         TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and
             ``known_triples``; for another model, or one with fewer nodes than the triples.
+
+    >>> import torch
+    >>> from torch_geometric.nn import TransE
+    >>> from torchrankmetrics.integrations.pyg import known_triples, rank_triples
+    >>> triples = torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])  # edge_index, edge_type
+    >>> model = TransE(num_nodes=5, num_relations=1, hidden_channels=8)
+    >>> table = rank_triples(model, triples, known_triples(triples, num_entities=5), progress=False)
+    >>> table.ranks.num_candidates
+    tensor([4, 4, 5, 5])
     """
     if not (callable(model) and hasattr(model, "num_nodes")):
         raise TypeError(
@@ -134,6 +146,8 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
         ValueError: if sources is empty, a shape is wrong, or two data have different numbers of
             nodes.
 
+    >>> import torch
+    >>> from torchrankmetrics.integrations.pyg import known_triples
     >>> known = known_triples((torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])), num_entities=5)
     >>> known.num_candidates([[0, 0, 1]], "tail")
     tensor([4])
@@ -189,6 +203,8 @@ def ranks_of_predictions(
         TypeError, ValueError, IndexError: if ids are not integers, repeated or out of range, or a
             shape is wrong.
 
+    >>> import torch
+    >>> from torchrankmetrics.integrations.pyg import ranks_of_predictions
     >>> top = torch.tensor([[4, 2, 0], [1, 3, 2]])
     >>> ranks_of_predictions(top, torch.tensor([[0, 0, 1], [0, 4, 0]]), num_dst_nodes=6)
     Ranks(optimistic=[2, 1, 4], pessimistic=[2, 1, 6], num_candidates=[5, 5, 6])
