@@ -95,8 +95,9 @@ def report(
     from torchrankmetrics.inference.intervals import confidence_intervals
     from torchrankmetrics.inference.pairing import check_complete
     from torchrankmetrics.integrations.trec import DEFAULT_RUN_METRICS
+    from torchrankmetrics.metrics.analysis import Analysis
     from torchrankmetrics.metrics.breakdown import break_down
-    from torchrankmetrics.metrics.measure import SIDES, Analysis
+    from torchrankmetrics.metrics.measure import SIDES
     from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection, as_measure
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 

@@ -10,7 +10,8 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.inference.clusters import Cluster, SampleSize
 from torchrankmetrics.inference.sources import ClusteredSource
 from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
 

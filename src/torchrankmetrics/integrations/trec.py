@@ -19,7 +19,8 @@ from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.protocol import EmptyQueries, View
 from torchrankmetrics.definitions.sample import FloatArray, IntArray, RankType
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import Metrics, Selection
 from torchrankmetrics.parsing import parse_json, parse_number
 from torchrankmetrics.ranking.flags import UNKNOWN

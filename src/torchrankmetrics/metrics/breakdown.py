@@ -21,7 +21,8 @@ from torchrankmetrics.definitions.sample import (
 )
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
-from torchrankmetrics.metrics.measure import Analysis, Measure, offset_and_scale, sample_of
+from torchrankmetrics.metrics.analysis import Analysis, sample_of
+from torchrankmetrics.metrics.measure import Measure, offset_and_scale
 from torchrankmetrics.metrics.summary import sampled_notes
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.rendering import Column, Rendered, Tabular

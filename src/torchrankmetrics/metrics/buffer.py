@@ -13,7 +13,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.measure import Analysis
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import ABSENT, Columns, canonical_rows, empty_rows
 

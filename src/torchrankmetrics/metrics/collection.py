@@ -13,8 +13,9 @@ from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.buffer import RowBuffer
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.registry import (
     DEFAULT_METRICS,

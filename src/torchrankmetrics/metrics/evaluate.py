@@ -11,9 +11,11 @@ from torch import Tensor
 from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, parse_name
 from torchrankmetrics.metrics.warnings import (
+    warn_of_input,
     warn_of_masked_scores,
     warn_of_nothing,
     warn_of_ties,
@@ -174,7 +176,7 @@ def evaluate(
     block = make_block(given, cast("Any", target), cast("Any", exclude), facts, **options)
     analysis = Analysis([block])
     if is_scored:
-        analysis.warn_of_input()
+        warn_of_input(analysis)
         if any(measure.view != "base" for measure in measures.values()):
             warn_of_masked_scores(given, exclude)
     warn_of_nothing(analysis)

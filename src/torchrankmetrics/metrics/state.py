@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.buffer import LOCK, RowBuffer
-from torchrankmetrics.metrics.measure import Analysis, Measure
-from torchrankmetrics.metrics.warnings import warn_of_nothing, warn_of_ties
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.warnings import warn_of_input, warn_of_nothing, warn_of_ties
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.blocks import NO_FACTS, TaskFacts
 from torchrankmetrics.table.columns import Columns, HasRows, has_entries
@@ -52,7 +53,7 @@ class RowOwner(nn.Module):
 
     def _warn_of(self, analysis: Analysis, measures: Iterable[Measure]) -> None:
         """Warn of what values depend on; once of ties, whose text differs in every epoch."""
-        analysis.warn_of_input()
+        warn_of_input(analysis)
         if self._first.update_called:  # else torchmetrics warns
             warn_of_nothing(analysis)
         if not self._has_warned_of_ties:

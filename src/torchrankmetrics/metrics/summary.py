@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.warnings import reversal
 from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular
 
 
@@ -118,6 +120,6 @@ def _notes(analysis: Analysis) -> list[str]:
         )
     if analysis.num_nan:
         notes.append(f"{analysis.num_nan} ranking tasks have NaN scores")
-    if analysis.reversal:
-        notes.append(analysis.reversal)
+    if reversed_scores := reversal(analysis):
+        notes.append(reversed_scores)
     return [*notes, *sampled_notes(analysis)]

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from torchrankmetrics.inference.clusters import Cluster
     from torchrankmetrics.inference.intervals import Intervals
     from torchrankmetrics.inference.standard_errors import Method
+    from torchrankmetrics.metrics.analysis import Analysis
     from torchrankmetrics.metrics.breakdown import Breakdown
-    from torchrankmetrics.metrics.measure import Analysis, Measure
+    from torchrankmetrics.metrics.measure import Measure
     from torchrankmetrics.metrics.registry import MetricLike, Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
@@ -404,7 +405,7 @@ class RankTable(HasRows):
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 
     def _analysis(self, partial: bool = False) -> "Analysis":
-        from torchrankmetrics.metrics.measure import Analysis
+        from torchrankmetrics.metrics.analysis import Analysis
 
         return Analysis([self.rows], partial=partial)
 
