@@ -25,9 +25,10 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import Exclude, Target
-from torchrankmetrics.table.blocks import TaskFacts, make_block
+from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.columns import has_unknown
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.table.task_facts import TaskFacts
 from torchrankmetrics.validation import TaskSide, is_int, shorten
 
 

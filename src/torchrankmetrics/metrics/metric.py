@@ -29,7 +29,8 @@ from torchrankmetrics.metrics.warnings import warn_of_masked_scores
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
-from torchrankmetrics.table.blocks import NO_FACTS, Preds, TaskFacts, make_block
+from torchrankmetrics.table.blocks import Preds, make_block
+from torchrankmetrics.table.task_facts import NO_FACTS, TaskFacts
 from torchrankmetrics.validation import TaskSide, check_choice
 
 if TYPE_CHECKING:

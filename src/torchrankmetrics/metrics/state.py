@@ -14,8 +14,8 @@ from torchrankmetrics.metrics.buffer import LOCK, RowBuffer
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.warnings import warn_of_input, warn_of_nothing, warn_of_ties
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.table.blocks import NO_FACTS, TaskFacts
 from torchrankmetrics.table.columns import Columns, HasRows, has_entries
+from torchrankmetrics.table.task_facts import NO_FACTS, TaskFacts
 
 if TYPE_CHECKING:
     from torchrankmetrics.metrics.metric import RankMetric

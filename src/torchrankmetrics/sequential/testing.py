@@ -23,7 +23,7 @@ from torchrankmetrics.sequential.sequences import (
     HypothesisOptions,
     betting_interval,
 )
-from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
+from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import (
     ABSENT,
     SIDE_BITS,
@@ -35,6 +35,7 @@ from torchrankmetrics.table.columns import (
     without_flag,
 )
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.table.task_facts import TaskFacts
 from torchrankmetrics.validation import TaskSide, check_int, is_int, shorten
 
 if TYPE_CHECKING:  # torch may be built without

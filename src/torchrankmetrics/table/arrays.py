@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ from torchrankmetrics.table.columns import (
     refuse,
 )
 from torchrankmetrics.validation import MOST_CANDIDATES, shorten, truncate
+
+if TYPE_CHECKING:
+    import pandas
 
 Array = npt.NDArray[Any]
 VERSION_FIELD = "rank_table_version"
@@ -206,6 +209,32 @@ def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], sour
     if ignored := [str(name) or "(unnamed)" for name in names if name not in known]:
         warn(f"{source}: ignored the columns {truncate(', '.join(ignored))}")
     return rows
+
+
+def from_frame(frame: Any) -> Tensor:
+    """Read the columns of a pandas.DataFrame as rows (n, 10)."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "items"):
+        raise TypeError(
+            f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict"
+        )
+    # object for extension dtypes such as Int64
+    columns = [
+        part.to_numpy(None if isinstance(part.dtype, np.dtype) else object)
+        for _, part in frame.items()
+    ]
+    return from_columns(list(frame.columns), columns, "frame")
+
+
+def to_frame(rows: Tensor) -> "pandas.DataFrame":
+    """Return the arrays of ``to_arrays`` as a data frame, with sides as words and missing ids as NA."""
+    import pandas
+
+    frame = pandas.DataFrame(to_arrays(rows))
+    for column in frame.columns.intersection(["group", "sample_id", "query"]):
+        frame[column] = frame[column].astype("Int64").mask(frame[column] == ABSENT)
+    if "side" in frame:
+        frame["side"] = frame["side"].map({code: word for word, code in SIDE_WORDS.items()})
+    return frame
 
 
 def of_text(values: Array, column: str) -> Array:
