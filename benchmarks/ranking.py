@@ -18,7 +18,7 @@ import torch
 from benchmarks.timing import arguments, report, together
 from torch import Tensor
 
-from torchrankmetrics import RankCollection, Ranks, rank_embeddings, rank_scores
+from torchrankmetrics import RankCollection, Ranks, evaluate, rank_embeddings, rank_scores
 from torchrankmetrics.integrations.trec import evaluate_run
 
 Rows = list[dict[str, Any]]
@@ -327,6 +327,63 @@ def runs(queries: int, depth: int) -> Rows:
     return compare(f"run dicts {queries} x {depth}, ten metrics", *ways)
 
 
+def small_batch(queries: int = 32, items: int = 40) -> Rows:
+    """One small batch of labels: update of four metrics, and evaluate, by a few lines of torch."""
+    generator = torch.Generator().manual_seed(8)
+    scores = torch.rand(queries, items, generator=generator)
+    labels = torch.rand(queries, items, generator=generator) < 0.15
+    labels[:, 0] = True
+    names = ["ndcg@10", "recall@10", "rr", "ap"]
+    collection = RankCollection(names)
+    discount, place = 1 / torch.log2(torch.arange(2.0, 12)), torch.arange(1, items + 1)
+
+    def plain() -> list[float]:
+        found = labels.gather(1, scores.argsort(dim=1, descending=True)).double()
+        number, hits = found.sum(1), found.cumsum(1)
+        ideal = discount.double().cumsum(0)[number.clamp(max=10).long() - 1]
+        ndcg = (found[:, :10] * discount).sum(1) / ideal
+        first = (found / place).amax(1)
+        precision = (found * hits / place).sum(1) / number
+        each = (ndcg, hits[:, 9] / number, first, precision)
+        return [value.mean().item() for value in each]
+
+    def ours() -> list[float]:
+        return list(evaluate(scores, labels, metrics=names).values())
+
+    assert np.allclose(ours(), plain(), rtol=1e-6)
+    return compare(
+        f"labels {queries} x {items}, four metrics",
+        ("lines of torch", "floor", plain),
+        ("update", "ours", lambda: collection.update(scores, labels)),
+        ("evaluate", "ours", ours),
+    )
+
+
+def one_query(negatives: int = 20, number: int = 100) -> Rows:
+    """A loop over single queries with sampled negatives, so many calls a run."""
+    generator = torch.Generator().manual_seed(9)
+    positive = torch.rand(number, 1, generator=generator)
+    others = torch.rand(number, 1, negatives, generator=generator)
+    collection = RankCollection(["mrr", "hits@10"])
+
+    def plain() -> list[Tensor]:
+        return [(other > own[:, None]).sum(1) for own, other in zip(positive, others, strict=True)]
+
+    def ours(update: bool) -> None:
+        for own, other in zip(positive, others, strict=True):
+            ranks = Ranks.from_negatives(own, other)
+            if update:
+                collection.update(ranks)
+        collection.reset()
+
+    return compare(
+        f"{number} calls of one query, {negatives} negatives",
+        ("one sum", "floor", plain),
+        ("Ranks.from_negatives", "ours", lambda: ours(False)),
+        ("Ranks.from_negatives, update", "ours", lambda: ours(True)),
+    )
+
+
 def rows(full: bool) -> Rows:
     result = recommender(*((10_000, 20_000) if full else (1000, 5000)))
     for relevant in (100, 1000, 4000) if full else (100, 1000):
@@ -339,7 +396,7 @@ def rows(full: bool) -> Rows:
         else ((500, 10_000, 128),)
     ):
         result += embeddings(*sizes)
-    result += runs(2000 if full else 200, 100)
+    result += runs(2000 if full else 200, 100) + small_batch() + one_query()
     return result + ragged(20_000 if full else 2000) + pyg(*((100, 14_541) if full else (20, 2000)))
 
 

@@ -272,6 +272,27 @@ def test_report_of_runs_has_the_values_of_the_library(files, capsys):
         assert row["low"] < value < row["high"]
 
 
+def test_mrr_of_runs_is_rr_with_a_note(files, capsys):
+    arguments = ["report", *files[:4], "-m", "mrr,ndcg@10", "--fail-under", "mrr=0.999"]
+    assert main([*arguments, "--format", "json"]) == 1
+    printed = capsys.readouterr()
+    assert [row["metric"] for row in json.loads(printed.out)["rows"]] == ["rr", "ndcg_at_10"]
+    assert "note: 'mrr' of a run is 'rr'" in printed.err
+    assert "rr is " in printed.err
+
+
+def test_identical_ids_are_left_out_on_request(files, capsys, tmp_path):
+    run = json.loads((tmp_path / "dense.json").read_text())
+    own = {query: scores | {query: 99.0} for query, scores in run.items()}
+    (tmp_path / "own.json").write_text(json.dumps(own))
+    with_own = ["--qrels", "test.tsv", "--run", "own.json"]
+    kept = records(capsys, "report", *with_own, "-m", "rr")
+    left_out = records(capsys, "report", *with_own, "-m", "rr", "--ignore-identical-ids")
+    expected = evaluate_run("test.tsv", run, "rr")["rr"]
+    assert left_out[0]["value"] == expected > kept[0]["value"]
+    assert main(["report", "a.npz", "--ignore-identical-ids"]) == 2
+
+
 def test_compare_of_runs_has_the_numbers_of_the_library(files, capsys):
     (row,) = records(capsys, "compare", *files)
     tables = {name: rank_run("test.tsv", name) for name in ("bm25.gz", "dense.json", "rerank.json")}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import reference_queries as exact
-from torchrankmetrics.definitions import Power
+from torchrankmetrics.definitions import AtMost, Power
 from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
@@ -19,6 +19,10 @@ CUT = [
     (d.first_reciprocal_rank, exact.rr),
     (d.average_precision, exact.ap),
     (d.normalized_dcg, exact.ndcg),
+    (d.capped_recall_at, exact.recall_cap),
+    (d.f1_at, exact.f1),
+    (d.capped_average_precision, exact.ap_cap),
+    (d.fall_out_at, exact.fall_out),
 ]
 UNCUT = [
     (d.first_reciprocal_rank(), exact.rr),
@@ -32,6 +36,10 @@ UNCUT = [
     (
         d.QueryDefinition("root", f=lambda r: r.rsqrt()),
         lambda ranks, N: sum(r**-0.5 for r in ranks) / len(ranks),
+    ),
+    (
+        d.QueryDefinition("per_root", f=AtMost(2), divisor=np.sqrt, higher_is_better=True),
+        lambda ranks, N: sum(r <= 2 for r in ranks) / len(ranks) ** 0.5,
     ),
 ]
 # definition, and the value of ranks among N candidates

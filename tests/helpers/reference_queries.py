@@ -33,6 +33,26 @@ def ap(ranks, N, k=None):
     return sum(hits, Fraction(0)) / len(ranks)
 
 
+def recall_cap(ranks, N, k):
+    return Fraction(sum(r <= k for r in ranks), min(len(ranks), k))
+
+
+def f1(ranks, N, k):
+    """The harmonic mean of precision and recall."""
+    p, r = precision(ranks, N, k), recall(ranks, N, k)
+    return 2 * p * r / (p + r) if p else Fraction(0)
+
+
+def ap_cap(ranks, N, k):
+    return ap(ranks, N, k) * len(ranks) / min(len(ranks), k)
+
+
+def fall_out(ranks, N, k):
+    """The share of the other candidates that are among the first k, counted one by one; None without others."""
+    others = set(range(1, N + 1)) - set(ranks)
+    return Fraction(sum(r <= k for r in others), len(others)) if others else None
+
+
 def ndcg(ranks, N, k=None):
     top = N if k is None else k
     ideal = math.fsum(gain(i) for i in range(1, min(len(ranks), top) + 1))
@@ -104,6 +124,10 @@ NAMES = {
     "rr_at_2": (rr, 2),
     "ap": (ap, None),
     "ap_at_2": (ap, 2),
+    "recall_cap_at_2": (recall_cap, 2),
+    "f1_at_2": (f1, 2),
+    "ap_cap_at_2": (ap_cap, 2),
+    "fall_out_at_2": (fall_out, 2),
     "ndcg": (ndcg, None),
     "ndcg_at_3": (ndcg, 3),
     "r_precision": (r_precision, None),

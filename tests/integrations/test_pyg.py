@@ -1,11 +1,18 @@
 """PyG: models against KGEModel.test() and brute force, Data, LinkPred metrics, the example."""
 
+import math
 import re
 
 import pytest
 import torch
 from torch_geometric.data import Data
-from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredRecall
+from torch_geometric.metrics import (
+    LinkPredHitRatio,
+    LinkPredMRR,
+    LinkPredNDCG,
+    LinkPredPrecision,
+    LinkPredRecall,
+)
 from torch_geometric.nn.kge import ComplEx, DistMult, RotatE, TransE
 
 from reference_ranks import Graph, lines, rank
@@ -19,6 +26,13 @@ from torchrankmetrics import (
 )
 from torchrankmetrics.integrations.pyg import known_triples, rank_triples, ranks_of_predictions
 
+PYG = {
+    "success": LinkPredHitRatio,
+    "recall": LinkPredRecall,
+    "precision": LinkPredPrecision,
+    "ndcg": LinkPredNDCG,
+    "rr": LinkPredMRR,
+}
 EXAMPLE = EXAMPLES / "pyg_kge.py"
 
 
@@ -165,6 +179,26 @@ def test_one_edge_a_source_has_the_numbers_of_pyg(k):
         hits, recall, mrr = (metric.compute().item() for metric in theirs)
         assert found[f"pessimistic_hits_at_{k}"] == pytest.approx(hits) == pytest.approx(recall)
         assert found["pessimistic_mrr"] == pytest.approx(mrr, rel=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 3, 12])
+def test_several_edges_a_source_have_the_numbers_of_pyg(k):
+    for seed in range(3):
+        _, top, edges = predictions(seed, k=k)
+        values = evaluate(ranks_of_predictions(top, edges, 12), metrics=[f"{x}@{k}" for x in PYG])
+        for (name, metric), value in zip(PYG.items(), values.values(), strict=True):
+            theirs = metric(k=k)
+            theirs.update(top, edges)
+            assert value == pytest.approx(theirs.compute().item(), rel=1e-6), name
+
+
+def test_two_edges_of_one_source_by_hand():
+    """The ideal DCG of two edges among three places is 1 + 1 / log2(3)."""
+    ranks = ranks_of_predictions([[3, 7, 5]], [[0, 0], [7, 9]], 20)
+    values = evaluate(ranks, metrics=["ndcg@3", "recall@3", "precision@3", "mrr"])
+    gain = 1 / math.log2(3)
+    expected = [gain / (1 + gain), 1 / 2, 1 / 3, (1 / 2 + 1 / 11) / 2]
+    assert list(values.values()) == pytest.approx(expected, rel=1e-12)
 
 
 TASKS, SMALL = torch.tensor([[0, 0, 9]]), DistMult(9, 2, hidden_channels=4)

@@ -192,14 +192,14 @@ def test_values_that_the_lists_leave_open_raise():
         "optimistic_mr",
     ]
     assert len(evaluate_run(qrels, run, known, num_candidates=N)) == len(known)
-    for name in ("ap", "mrr", "query_auc", "adjusted_mr", "ndcg", "recall@61"):
+    for name in ("ap", "rr", "query_auc", "adjusted_mr", "ndcg", "recall@61"):
         with pytest.raises(
             ValueError, match=r"has 60 documents.*pessimistic_.*Without num_candidates"
         ):
             evaluate_run(qrels, run, [name], num_candidates=N)
     for query, found in run.items():  # lists with all answers tell everything
         found |= {name: -1.0 for name in qrels[query] if name not in found}
-    assert len(evaluate_run(qrels, run, ["ap", "mrr", "ndcg", "query_auc"], num_candidates=N)) == 4
+    assert len(evaluate_run(qrels, run, ["ap", "mr", "ndcg", "query_auc"], num_candidates=N)) == 4
 
 
 @pytest.mark.parametrize("threshold", [1, 2])
@@ -242,29 +242,24 @@ ONE, LISTED = {"q": {"a": 1}}, {"q": {"a": 1.0}}
             ValueError,
             "no query in common: 'q' is in qrels, 'q1' in run",
         ),
-        (ONE, {"q": {"a": float("nan")}}, 5, ValueError, "query 'q' that is NaN"),
+        (ONE, {"q": {"a": float("nan")}}, 5, ValueError, "query 'q': score must be a number"),
+        (ONE, {"q": {"a": "high"}}, 5, ValueError, "score must be a number, got 'high'"),
+        ({"q": {"a": float("inf")}}, LISTED, 5, ValueError, "relevance must be a finite number"),
         (
-            ONE,
-            {"q": {"b": 1.0, "c": 2.0}},
+            ONE | {"p": {"a": 1}},
+            {"q": {"b": 1.0, "c": 2.0}, "p": {"a": 1}},
             2,
             ValueError,
             "2 in its list and 1 relevant documents outside, got 2",
         ),
-        (
-            {"q": {"a": 0.5}},
-            LISTED,
-            5,
-            TypeError,
-            "got 0.5 for 'a' of query 'q': write int.*swapped",
-        ),
-        (
-            {"q": ["a"]},
-            LISTED,
-            5,
-            TypeError,
-            "qrels must be a dict of dicts.*got list for query 'q'",
-        ),
-        (ONE, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
+        ({"q": 1}, LISTED, 5, TypeError, "qrels of query 'q' must be a dict.*got int"),
+        ({"q": "a"}, LISTED, 5, TypeError, "qrels of query 'q' must be a dict.*got str"),
+        (ONE, {"q": {"a", "b"}}, 5, TypeError, "is a set, which has no order"),
+        (ONE, {"q": [("a", 1, 2)]}, 5, ValueError, r"expected an id or a pair.*\('a', 1, 2\)"),
+        (ONE, {"q": {"a": 1, " a": 2}}, 5, ValueError, "the document 'a' twice"),
+        (ONE, {"q": {"a": 1}, "q ": {}}, 5, ValueError, "run has the query 'q' twice"),
+        (ONE, [("q", "a")], 5, TypeError, "run must be a dict of query.*got tuple"),
+        (ONE, 3, 5, TypeError, "run must be a dict of query.*got int"),
         (ONE, LISTED, {"p": 3}, ValueError, "num_candidates must be an int.*'q'"),
     ],
 )
@@ -318,8 +313,8 @@ def test_objects_of_other_libraries_are_read():
         )
         == QRELS
     )
-    with pytest.raises(ValueError, match=r"record 0: relevance must be an integer, got 0\.5"):
-        read_qrels([qrel("q", "d", 0.5, "0")])
+    with pytest.raises(ValueError, match=r"record 0: relevance must be a finite number, got 'x'"):
+        read_qrels([qrel("q", "d", "x", "0")])
     with pytest.raises(ValueError, match="record 1: document 'd' of query 'q' is there already"):
         read_run([scored("q", "d", 0.5), scored("q", "d", 0.7)])
 
@@ -331,7 +326,10 @@ def test_objects_of_other_libraries_are_read():
         (b"q d 3.5\n", "line 1: 3 fields instead of 6; a file of 3 columns begins with a header"),
         (b'{"q": {"d": 1}}\n{"p": {"d": }}', "line 2: Expecting value"),
         (b'{"q": {"d": 1}}\n{"p": {"d": 1\n', "line 2: Expecting ',' delimiter"),
-        (b'{"q": [1]}', "line 1: expected {query: {document: number}}"),
+        (b'{"q": 1}', "line 1: expected {query: {document: number}}, got"),
+        (b'["q"]', "line 1: expected {query: {document: number}}"),
+        (b"query document score\nq d\n", "line 2: 2 fields instead of 3"),
+        (b"who what score\nq d 1\n", "run needs the columns .* found who, what, score"),
         (b"\n", "is empty: write a line"),
         (b"q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),
         (gzip.compress(b"q Q0 d 1 3.5 x\n", mtime=0)[:-9], "run.gz is a damaged gzip file"),

@@ -247,6 +247,20 @@ def test_arrays_data_frames_and_arrow_are_the_matrix_that_they_list():
         rank_long_table(arrow.append_column("weight", pa.array([None] * len(arrow), pa.float64())))
 
 
+@pytest.mark.parametrize("dtype", [str, object])
+def test_queries_of_text_have_the_same_numbers_in_every_partition(dtype):
+    names = np.array(["u7", "u7", "u7", "u3", "u3"], dtype=dtype)
+    whole = rank_long_table({**TABLE, "query": names})
+    assert torch.equal(whole.ranks.columns, rank_long_table(TABLE).ranks.columns)
+    assert len(set(whole.query.tolist())) == 2
+    parts = [{name: column[rows] for name, column in {**TABLE, "query": names}.items()}
+             for rows in (slice(3, 5), slice(0, 3))]  # fmt: skip
+    apart = RankTable.concatenate([*rank_long_tables(parts)])
+    assert torch.equal(apart.compact().rows, whole.compact().rows)
+    with pytest.raises(ValueError, match="partition 1 has query u3 of an earlier one"):
+        list(rank_long_tables([parts[0]] * 2))
+
+
 def test_rows_without_queries_merge():
     columns = {
         **TABLE,

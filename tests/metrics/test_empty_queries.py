@@ -286,8 +286,11 @@ def test_a_run_counts_judged_queries_as_trec_eval_does():
 def test_documents_that_were_not_retrieved_contribute_nothing():
     qrels = {"a": {"x": 1}, "b": {"x": 1, "y": 1}, "c": {"y": 1}}
     run = {"a": {"x": 2.0, "z": 1.0}, "b": {"z": 1.0}, "c": {"x": 3.0, "y": 1.0}}
-    values = evaluate_run({"b": qrels["b"]}, {"b": run["b"]}, ["rr", "ap", "mrr"])
-    assert values == {"rr": 0.0, "ap": 0.0, "mrr": 0.0}
+    alone = {"b": qrels["b"]}, {"b": ["z"]}
+    with pytest.warns(RankMetricWarning, match="no relevant document of qrels is in any list"):
+        assert evaluate_run(*alone, ["rr", "ap"]) == {"rr": 0.0, "ap": 0.0}
+    with pytest.warns(RankMetricWarning, match="no relevant document of qrels is in any list"):
+        assert evaluate(rank_run(*alone), metrics=["rr"]) == {"rr": 0.0}
     # first ranks 1, never, 2
     assert evaluate_run(qrels, run, ["first_median_rank"]) == {"first_median_rank": 2.0}
     table = rank_run(qrels, run)

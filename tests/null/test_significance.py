@@ -495,6 +495,15 @@ def test_one_task_has_the_share_of_its_rank(N, share):
         assert rank * (1 - 1e-9) <= got <= rank * (1 + 1e-8) + 2 * ties[definition] + 1
 
 
+@pytest.mark.parametrize("N", [300_000, 500_000, 524_288, 10**6])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.64, 0.99])
+def test_the_rank_of_one_task_has_its_share(N, share):
+    rank = round(share * N)
+    for definition in (d.MEAN_RANK, d.MEAN_AUC):
+        value = rank if definition is d.MEAN_RANK else (N - rank) / (N - 1)
+        assert p_value(definition, value, [N]) == pytest.approx(rank / N, rel=1e-9)
+
+
 @pytest.mark.parametrize("N", [10**6, 10**9], ids=str)
 @pytest.mark.parametrize("n", [1, 3, 40])
 def test_a_value_next_to_the_worst_has_the_probability_of_being_reached(N, n):

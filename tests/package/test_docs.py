@@ -11,6 +11,7 @@ from test_hoyt_table import DIRECTED, expected_table
 from scripts import ROOT, load_script
 from torchrankmetrics import RankDefinition, RankMetric, __version__, evaluate
 from torchrankmetrics.metrics.registry import Entry
+from torchrankmetrics.metrics.unavailable import UNAVAILABLE
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -73,6 +74,12 @@ def test_the_metric_that_contributing_adds_has_every_view() -> None:
     deviation = math.sqrt(sum((x - mean) ** 2 for x in roots) / 4)
     expected = (2.0, 2 / mean, (2 - mean) / (1 - mean), (mean - 2) / deviation, 1.0)
     assert tuple(values.values()) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_page_of_differences_lists_every_metric_that_is_not_available() -> None:
+    page = (DOCS / "differences.md").read_text()
+    for one in UNAVAILABLE:
+        assert f"| {one.names} | it {one.reason} |" in page
 
 
 def cells(line: str) -> list[str]:

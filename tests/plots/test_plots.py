@@ -178,12 +178,12 @@ def test_forest_draws_differences_against_zero(models: dict[str, RankCollection]
     _, ax = plots.forest(result)
     assert list(ax.lines[0].get_xdata()) == [row.difference for row in result.rows]
     assert list(ax.lines[1].get_xdata()) == [0, 0]
-    assert ax.get_xlabel() == "difference, 90% interval, p by Holm\nright is better for a"
+    assert ax.get_xlabel() == "difference, 90% interval, p by Holm\nright is better for a\n6 tasks"
     assert f"p = {result.rows[0].p_adjusted:.2g}" in ax.texts[0].get_text()
     _, ax = plots.forest({"a against b": result["mrr"]})
     assert [text.get_text() for text in ax.get_yticklabels()] == ["MRR a against b"]
     _, ax = plots.forest(equivalence(models["a"], models["b"], margin=0.1))
-    assert ax.get_xlabel() == "difference, 90% interval\nright is better for a"
+    assert ax.get_xlabel() == "difference, 90% interval\nright is better for a\n6 tasks"
 
 
 def test_groups_show_the_largest_in_their_order(models: dict[str, RankCollection]) -> None:
@@ -211,11 +211,12 @@ def test_forest_names_the_models_and_the_better_side(models: dict[str, RankColle
         "MRR a − c",
         "MRR b − c",
     ]
-    assert ax.get_xlabel() == "difference, 95% interval, p by max-T\nright is better for the first"
+    label = "difference, 95% interval, p by max-T\nright is better for the first\n6 tasks"
+    assert ax.get_xlabel() == label
     named = {"ours": models["a"], "theirs": models["b"]}
     _, ax = plots.forest(compare(named, ["gmr"]))
     assert [text.get_text() for text in ax.get_yticklabels()] == ["GMR ours − theirs"]
-    assert ax.get_xlabel().endswith("p by max-T\nleft is better for ours")
+    assert ax.get_xlabel().endswith("p by max-T\nleft is better for ours\n6 tasks")
     # of a spread neither side is better
     _, ax = plots.forest(compare(models["a"], models["b"], "rank_std"))
     assert "better" not in ax.get_xlabel()

@@ -34,6 +34,9 @@ ONE_ANSWER = [
     (d.recall_at(3), hits_at(3), 1),
     (d.precision_at(3), hits_at(3), 1 / 3),
     (d.success_at(3), hits_at(3), 1),
+    (d.capped_recall_at(3), hits_at(3), 1),
+    (d.f1_at(3), hits_at(3), 1 / 2),
+    (d.capped_average_precision(3), RR_AT_3, 1),
     (d.R_PRECISION, hits_at(1), 1),
     (d.first_reciprocal_rank(), MEAN_RECIPROCAL_RANK, 1),
     (d.average_precision(), MEAN_RECIPROCAL_RANK, 1),
@@ -113,6 +116,16 @@ def test_with_one_answer_a_metric_of_queries_is_its_task_metric(
     got, want = definition.null_moments(sample), DEFAULT_EXPECTATION.moments(task, N, weight)
     assert got.mean == pytest.approx(scale * want.mean, rel=1e-15)
     assert got.variance == pytest.approx(scale**2 * want.variance, rel=4e-15)
+
+
+def test_a_divisor_divides_a_sum_of_f_and_is_above_0():
+    with pytest.raises(ValueError, match="'x' has divisor=, which divides a sum of f="):
+        d.QueryDefinition("x", kind=d.R_PRECISION.kind, divisor=np.sqrt)
+    wrong = d.QueryDefinition("x", f=Power(-1), divisor=lambda m: m - 1)
+    with pytest.raises(ValueError, match="divisor must return numbers above 0"):
+        evaluate(torch.rand(1, 3), [[0]], metrics=[wrong])
+    same = d.QueryDefinition("x", f=Power(-1), divisor=lambda m: 2)
+    assert evaluate(torch.tensor([[0.9, 0.5, 0.1]]), [[0, 1]], metrics=[same]) == {"x": 0.75}
 
 
 @every_metric

@@ -43,6 +43,10 @@ EmptyQueries = Annotated[
     Literal["skip", "zero", "error"] | None,
     opt("Queries without a relevant item; default: zero for runs (as trec_eval), else skip."),
 ]
+IdenticalIds = Annotated[
+    bool,
+    opt("Leave out documents of a run whose id is the query's, as BEIR does.", is_flag=True),
+]
 MaxBytes = Annotated[
     int,
     opt("Maximum memory of a file of ranks; larger files are an error.", type=click.IntRange(1)),
@@ -78,6 +82,7 @@ def report(
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
     empty_queries: EmptyQueries = None,
+    ignore_identical_ids: IdenticalIds = False,
     max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
@@ -111,6 +116,7 @@ def report(
     sides = split_list(side, "--side", SIDES)
     names: Any = DEFAULT_RUN_METRICS if runs else DEFAULT_METRICS
     names = names if metrics is None else split_list(metrics, "--metric")
+    names = _of_runs(names) if runs else names
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
     empty = empty_queries or ("zero" if runs else "skip")
     measures = Selection(
@@ -123,13 +129,17 @@ def report(
                 "--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got "
                 f"{shorten(part)}"
             )
-        limits.append((as_measure(match[1], empty_queries=empty), float(match[2])))
+        (name,) = _of_runs([match[1]]) if runs else [match[1]]
+        limits.append((as_measure(name, empty_queries=empty), float(match[2])))
         if not limits[-1][0].higher_is_better:
             raise ValueError(
                 f"--fail-under must name metrics where higher is better, got {shorten(match[1])}"
             )
     requested = [*measures.values(), *(measure for measure, _ in limits)]
-    models, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, requested)
+    identical = ignore_identical_ids or None
+    models, load = _sources(
+        files, qrels, runs, num_candidates, max_bytes, cluster, requested, identical
+    )
     paths = [part for _, parts in models for part in parts]
     listed = _displayed(paths)
     several = len(paths) > 1 or models[0] != (paths[0], paths)
@@ -192,6 +202,7 @@ def _sources(
     max_bytes: MaxBytes,
     cluster: Any,
     metrics: Any,
+    ignore_identical_ids: bool | None,
 ) -> tuple[list[tuple[Path, list[Path]]], Callable[[Path], "trm.RankTable"]]:
     """Return the path of each model with its files (several of a directory), and a function that loads their ranks."""
     from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
@@ -212,14 +223,18 @@ def _sources(
         def load_run(path: Path) -> "trm.RankTable":
             run = read_run(path)
             # an error for metrics that the lists of a run do not determine
+            options: Any = {
+                "num_candidates": num_candidates,
+                "ignore_identical_ids": ignore_identical_ids,
+            }
             empty = metrics[0].empty_queries
-            evaluate_run(
-                relevance, run, metrics, num_candidates=num_candidates, empty_queries=empty
-            )
-            return rank_run(relevance, run, num_candidates=num_candidates)
+            evaluate_run(relevance, run, metrics, empty_queries=empty, **options)
+            return rank_run(relevance, run, **options)
 
         return models, load_run
-    reject("without --run", num_candidates=num_candidates)
+    reject(
+        "without --run", num_candidates=num_candidates, ignore_identical_ids=ignore_identical_ids
+    )
     if not files:
         raise ValueError("files of ranks must be given, or --qrels and --run")
     for path, parts in models:
@@ -237,6 +252,17 @@ def _sources(
 def _cluster(option: str) -> Any:
     """Argument cluster= of an option."""
     return None if option == "none" else option
+
+
+def _of_runs(names: Any) -> list[Any]:
+    """Read the names of metrics of runs, where ``mrr`` means ``rr``."""
+    from torchrankmetrics.errors import warn
+    from torchrankmetrics.integrations.trec.runs import RR_NOTE, run_metrics
+
+    read, has_mrr = run_metrics(list(names))
+    if has_mrr:
+        warn(RR_NOTE)
+    return list(read)
 
 
 def _displayed(paths: list[Path]) -> list[str]:
@@ -278,6 +304,7 @@ def compare(
     num_candidates: Documents = None,
     relevance_threshold: Threshold = 1.0,
     empty_queries: EmptyQueries = None,
+    ignore_identical_ids: IdenticalIds = False,
     max_bytes: MaxBytes = MAX_BYTES,
     form: Form = None,
     output: Output = None,
@@ -300,10 +327,14 @@ def compare(
     requested = split_list(
         ("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric"
     )
+    requested = _of_runs(requested) if runs else requested
     empty = empty_queries or ("zero" if runs else "skip")
     selection = Selection(relevance_threshold=relevance_threshold, empty_queries=empty)
     measures = list(selection.measures(requested).values())
-    sources, load = _sources(files, qrels, runs, num_candidates, max_bytes, cluster, measures)
+    identical = ignore_identical_ids or None
+    sources, load = _sources(
+        files, qrels, runs, num_candidates, max_bytes, cluster, measures, identical
+    )
     paths = [path for path, _ in sources]
     if len(paths) < 2:
         raise ValueError(f"two models or more must be given, got {len(paths)}")

@@ -31,9 +31,11 @@ from torchrankmetrics.inference.pairing import (
     as_evaluation,
     is_list_of_ranks,
     is_values,
+    is_values_by_metric,
     paired_rows,
     value_measure,
     value_rows,
+    values_of_metric,
 )
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure, measure_of
@@ -99,8 +101,9 @@ def compare(
 
     Args:
         a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks, a
-            data frame, or a dict of query -> value of any metric; or a list of them, one per
-            training seed; or a dict of name -> model.
+            data frame, or a dict of query -> value of any metric, or of query -> {metric: value} as
+            ``evaluate_run(..., per_query=True)`` returns it; or a list of them, one per training
+            seed; or a dict of name -> model.
         b (as a, default None): the other model, of the same tasks; after a dict of models the
             metric.
         metric (str, RankDefinition, RankMetric or a list of them, default None): in any view except
@@ -204,10 +207,16 @@ def _aligned(
             "all models must be lists of at least 2 runs if one is, for the variance of training "
             f"seeds; {names[sizes.index(1)]} has 1"
         )
-    flat, of_runs = list(itertools.chain(*runs)), names
+    flat: list[Any] = list(itertools.chain(*runs))
+    of_runs = names
     if 1 not in sizes:
         of_runs = [
             f"{name}[{i}]" for name, size in zip(names, sizes, strict=True) for i in range(size)
+        ]
+    if any(map(is_values_by_metric, flat)) and len(metrics) == 1:
+        flat = [
+            values_of_metric(one, metrics[0], name) if is_values_by_metric(one) else one
+            for one, name in zip(flat, of_runs, strict=True)
         ]
     if any(map(is_values, flat)):
         is_default = cluster is None or (isinstance(cluster, str) and cluster == "auto")
@@ -225,7 +234,7 @@ def _aligned(
     return [list(itertools.islice(rest, size)) for size in sizes], clusters, measures
 
 
-def _runs(models: Models, name: str) -> list[Evaluation | Values]:
+def _runs(models: Models, name: str) -> list[Any]:
     runs: list[Any] = (
         list(models)
         if isinstance(models, list | tuple) and not is_list_of_ranks(models)
@@ -234,7 +243,10 @@ def _runs(models: Models, name: str) -> list[Evaluation | Values]:
     if not runs:
         raise ValueError(f"{name} is an empty list: pass at least one run")
     return [
-        run if is_values(run) else as_evaluation(run, name, ", or a list of them") for run in runs
+        run
+        if is_values(run) or is_values_by_metric(run)
+        else as_evaluation(run, name, ", or a list of them")
+        for run in runs
     ]
 
 

@@ -28,7 +28,7 @@ from torchrankmetrics.table.columns import (
     weights,
 )
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import is_int, one_number, shorten
+from torchrankmetrics.validation import is_int, one_number, shorten, truncate
 
 _SHOWN = 3
 _ROUNDING = (
@@ -69,6 +69,26 @@ def is_values(given: object) -> TypeGuard[Values]:
         and len(given) > 0
         and one_number(next(iter(given.values()))) is not None
     )
+
+
+def is_values_by_metric(given: object) -> TypeGuard[Mapping[Any, Mapping[str, float]]]:
+    """Whether this is a mapping of query -> {metric: value}."""
+    return isinstance(given, Mapping) and len(given) > 0 and is_values(next(iter(given.values())))
+
+
+def values_of_metric(given: Mapping[Any, Mapping[str, float]], metric: object, name: str) -> Values:
+    """Return the values of one metric by query; a name of the package finds its canonical key."""
+    keys = list(next(iter(given.values())))
+    known = known_measure(metric) if isinstance(metric, str) else None
+    key = metric if known is None or metric in keys else known.key
+    found = {query: values[str(key)] for query, values in given.items() if key in values}
+    if not found:
+        raise ValueError(
+            f"{name} must be a dict of query -> {{metric: value}} with the metric {shorten(key)}; "
+            f"got {truncate(', '.join(map(str, keys)))}. Or pass one value per query, {{query: "
+            "value}; of a run rank_run(qrels, run) of integrations.trec"
+        )
+    return found
 
 
 def is_list_of_ranks(given: object) -> bool:

@@ -14,6 +14,7 @@ from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, check_be
 from torchrankmetrics.kg.scorers import EmbeddingScorer
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
 from torchrankmetrics.ranking.embeddings import Candidates
+from torchrankmetrics.ranking.lists import rank_lists, without_each_other
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
@@ -165,8 +166,9 @@ def ranks_of_predictions(
 ) -> Ranks:
     """Compute ranks of the true edges from the input of PyG's ``LinkPred`` metrics: the top k of every source node.
 
-    Destinations that are not listed are tied below the list: hits and the ranks of listed edges are
-    exact. Other true edges of the same source are not candidates.
+    Destinations that are not listed are tied below the list. Other true edges of the same source
+    are not candidates. The source of every edge is its query, so that ``success@k``, ``recall@k``,
+    ``precision@k``, ``f1@k``, ``ndcg@k``, ``ap_cap@k`` and ``rr@k`` equal PyG's metrics.
 
     Args:
         pred_index_mat (integers): (B, k) integers, different destinations predicted for B sources,
@@ -188,49 +190,43 @@ def ranks_of_predictions(
     >>> ranks_of_predictions(top, torch.tensor([[0, 0, 1], [0, 4, 0]]), num_dst_nodes=6)
     Ranks(optimistic=[2, 1, 4], pessimistic=[2, 1, 6], num_candidates=[5, 5, 6])
     """
-    listed, number = (
-        as_ids(pred_index_mat, "pred_index_mat"),
-        check_int("num_dst_nodes", num_dst_nodes, 1),
-    )
-    parts = (
-        edge_label_index
-        if isinstance(edge_label_index, tuple)
-        else as_ids(edge_label_index, "edge_label_index")
-    )
-    edges = [as_ids(part, "edge_label_index").to(listed.device) for part in parts]
+    listed = as_ids(pred_index_mat, "pred_index_mat")
     if listed.ndim != 2:
         raise ValueError(f"pred_index_mat must be (B, k), got {tuple(listed.shape)}")
-    check_vectors(edges, 2, "edge_label_index must be (2, P) or two (P,)")
-    if edge_label_weight is not None:
-        weight = torch.as_tensor(edge_label_weight, device=listed.device)
-        if weight.shape != edges[0].shape:
-            raise ValueError(
-                f"edge_label_weight must be ({len(edges[0])},), got {tuple(weight.shape)}"
-            )
-        edges = [part[weight > 0] for part in edges]
-    row, column = edges
+    size = check_int("num_dst_nodes", num_dst_nodes, 1)
+    row, column = _true_edges(edge_label_index, edge_label_weight, listed.device)
     source = torch.arange(len(listed), device=listed.device)[:, None].expand_as(listed)
-    for name, rows, ids in (("pred_index_mat", source, listed), ("edge_label_index", row, column)):
-        for values, size in ((rows, len(listed)), (ids, number)):
-            if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < size:
-                raise IndexError(
-                    f"{name} must lie in [0, {size}), got {int(values.min())} to "
-                    f"{int(values.max())}"
-                )
-        if ((rows * number + ids).flatten().sort().values.diff() == 0).any():
-            raise ValueError(f"{name} must hold no destination twice for one source")
-    cells, true = source * number + listed, row * number + column
-    hit = torch.isin(cells, true)
-    # the other true edges are not candidates
-    last = number - torch.bincount(row, minlength=len(listed))[row] + 1
-    low, high = (listed.shape[1] - hit.sum(1) + 1)[row], last.clone()
-    place = torch.arange(1, listed.shape[1] + 1, device=listed.device) - (
-        hit.cumsum(1) - hit.long()
-    )
-    ordered, order = true.sort()
-    at = order[torch.searchsorted(ordered, cells[hit])]
-    low[at] = high[at] = place[hit]
-    return Ranks(low, high, last)
+    _check_edges("pred_index_mat", source.flatten(), listed.flatten(), len(listed), size)
+    _check_edges("edge_label_index", row, column, len(listed), size)
+    return without_each_other(rank_lists(listed, row, column, None, size))
+
+
+def _true_edges(
+    edge_label_index: Any, edge_label_weight: Any, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Read the source rows and destinations (P,) of true edges with a positive weight."""
+    is_pair = isinstance(edge_label_index, tuple)
+    parts = edge_label_index if is_pair else as_ids(edge_label_index, "edge_label_index")
+    edges = [as_ids(part, "edge_label_index").to(device) for part in parts]
+    check_vectors(edges, 2, "edge_label_index must be (2, P) or two (P,)")
+    row, column = edges
+    if edge_label_weight is None:
+        return row, column
+    weight = torch.as_tensor(edge_label_weight, device=device)
+    if weight.shape != row.shape:
+        raise ValueError(f"edge_label_weight must be ({len(row)},), got {tuple(weight.shape)}")
+    return row[weight > 0], column[weight > 0]
+
+
+def _check_edges(name: str, row: Tensor, column: Tensor, num_rows: int, size: int) -> None:
+    """Check that rows and columns are in range, and that no edge is repeated."""
+    for ids, limit in ((row, num_rows), (column, size)):
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < limit:
+            raise IndexError(
+                f"{name} must lie in [0, {limit}), got {int(ids.min())} to {int(ids.max())}"
+            )
+    if (torch.unique(torch.stack((row, column)), dim=1)).shape[1] < len(row):
+        raise ValueError(f"{name} must hold no destination twice for one source")
 
 
 def _as_source(source: Any, name: str) -> Tensor:

@@ -1,6 +1,7 @@
 """`rank_long_table`: scores as tables with one row per query and candidate."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,10 @@ def rank_long_table(
 
     Args:
         table (DataFrame or mapping): pandas, pyarrow, Polars, or arrays by name, (T,) each, in any
-            order of rows: integers query, of at least 0; candidate; score; booleans true and, if
-            some rows are not candidates, excluded; side (0 to 3, or words); of true rows group,
-            weight and sample_id as in ``RankTable.from_numpy``.
+            order of rows. Needed are query and candidate, integers of at least 0 or text; score;
+            and booleans true. Optional are booleans excluded, for rows that are not candidates;
+            side (0 to 3, or words); and of true rows group, weight and sample_id as in
+            ``RankTable.from_numpy``.
         side (str, default None): of all rows, if the table has no column side.
         num_rows (int, default None): number of rows of every query, if known; it detects queries
             that are cut.
@@ -54,7 +56,8 @@ def rank_long_table(
             can merge.
 
     Returns:
-        The table, with one row per relevant row.
+        The table, with one row per relevant row. A query of text is a number that depends on the
+        text alone (63 bits of its BLAKE2b hash), so it is the same in every partition and process.
 
     Raises:
         TypeError: if a column has another kind of dtype.
@@ -163,9 +166,7 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     if {array.shape for array in found.values()} != {(found["query"].size,)}:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
         raise ValueError(f"columns must be (T,), all of one length; got {shapes}")
-    found["query"] = as_ids(found["query"], "query").numpy()
-    if len(found["query"]) and found["query"].min() < 0:
-        raise ValueError(f"query must hold ids of at least 0, got {found['query'].min()}")
+    found["query"] = _read_queries(found["query"])
     found.setdefault("excluded", np.zeros_like(found["true"], dtype=bool))
     for name in ("true", "excluded"):
         array = found[name]
@@ -186,6 +187,26 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     return found
 
 
+def _read_queries(query: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Read ids of queries: int64 of at least 0, or text."""
+    if query.dtype.kind in "OUT" and all(isinstance(name, str) for name in query.tolist()):
+        return query.astype(str)
+    ids = as_ids(query, "query").numpy()
+    if len(ids) and ids.min() < 0:
+        raise ValueError(f"query must hold ids of at least 0, got {ids.min()}")
+    return ids
+
+
+def _query_numbers(query: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return int64 numbers of queries; of text 63 bits of a hash."""
+    if query.dtype.kind != "U":
+        return query
+    names, index = np.unique(query, return_inverse=True)
+    digests = [blake2b(name.encode(), digest_size=8).digest() for name in names.tolist()]
+    numbers = [int.from_bytes(digest, "big") >> 1 for digest in digests]
+    return np.array(numbers, dtype=np.int64)[index]
+
+
 def _rank(
     columns: Arrays, num_rows: int | None, higher_is_better: bool, with_queries: bool
 ) -> RankTable:
@@ -204,6 +225,8 @@ def _rank(
     at = place.numpy()
     names = (*_PER_TASK, "query") if with_queries else _PER_TASK
     facts: dict[str, Any] = {name: columns[name][at] for name in names if name in columns}
+    if with_queries:
+        facts["query"] = _query_numbers(facts["query"])
     rows = RankTable.from_ranks(trusted(ranks.columns, ranks.flags), **facts).rows
     Columns(rows).side_and_flags |= torch.from_numpy(side[at])
     return RankTable(rows)

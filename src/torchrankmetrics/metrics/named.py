@@ -270,8 +270,26 @@ class RecallAtK(NamedMetricAtK, key="recall_at_<k>", arguments="2", value=11 / 1
     """Recall at k: the share of the relevant items of a query in its first k places, in [0, 1]; higher is better."""
 
 
+class CappedRecallAtK(NamedMetricAtK, key="recall_cap_at_<k>", arguments="2", value=2 / 3):
+    """Capped recall at k: relevant items in the first k places over min(m, k), in [0, 1]; higher is better.
+
+    A query with m relevant items, more than k, can reach 1. BEIR's R_cap@k.
+    """
+
+
 class PrecisionAtK(NamedMetricAtK, key="precision_at_<k>", arguments="2", value=2 / 3):
     """Precision at k: relevant items in the first k places over k (also if N < k), in [0, 1]; higher is better."""
+
+
+class F1AtK(NamedMetricAtK, key="f1_at_<k>", arguments="2", value=19 / 30):
+    """F1 at k: the harmonic mean of precision and recall at k of a query, 2 h / (m + k) with h hits, in [0, 1]."""
+
+
+class FallOutAtK(NamedMetricAtK, key="fall_out_at_<k>", arguments="2", value=1 / 2):
+    """Fall-out at k: the share of the other candidates that are in the first k places, in [0, 1]; lower is better.
+
+    Queries whose candidates are all relevant are excluded.
+    """
 
 
 class SuccessAtK(NamedMetricAtK, key="success_at_<k>", arguments="1", value=2 / 3):
@@ -292,6 +310,10 @@ class FirstMedianRank(NamedMetric, key="first_median_rank", value=1):
 
 class AveragePrecision(NamedMetricUpToK, key="ap", value=43 / 54):
     """Average precision (mean: MAP): the mean of i / r_(i) over the relevant items, 0 beyond k, in [0, 1]."""
+
+
+class CappedAveragePrecisionAtK(NamedMetricAtK, key="ap_cap_at_<k>", arguments="2", value=7 / 12):
+    """Capped average precision at k: the sum of i / r_(i) up to k over min(m, k), in [0, 1]; higher is better."""
 
 
 class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):

@@ -101,7 +101,10 @@ METRICS = (
     Entry("power_mean_rank", tasks.power_mean_rank, number="p"),
     # averages over queries; a synonym of two metrics is the first of them
     Entry("recall", "recall_at", number="k"),
+    Entry("recall_cap", "capped_recall_at", "r_cap capped_recall", number="k"),
     Entry("precision", "precision_at", "p prec", number="k"),
+    Entry("f1", "f1_at", "f1_score f1_measure f_score f_measure", number="k"),
+    Entry("fall_out", "fall_out_at", "fallout fall_out_rate", number="k"),
     Entry(
         "success", "success_at", "hr hit hit_rate hit_ratio hitrate s accuracy acc top", number="k"
     ),
@@ -112,6 +115,7 @@ METRICS = (
         number="[k]",
     ),
     Entry("ap", "average_precision", "map average_precision mean_average_precision", number="[k]"),
+    Entry("ap_cap", "capped_average_precision", "map_cap capped_map", number="k"),
     Entry(
         "ndcg",
         "normalized_dcg",
@@ -159,18 +163,16 @@ _OPTION_WORDS: dict[str, dict[str, Any]] = {
     "rank_types": _QUALIFIERS["rank_type"],
     "sides": _QUALIFIERS["side"],
 }
-# metrics of other libraries that have no synonym above
+# metrics of other libraries that have another name here
 _FOREIGN = {
-    r"cg|idcg|n?err": "is not available; ndcg is, ir_measures has others",
-    r"bpref|inf_?ap|inf_?ndcg": "depends on which documents are judged, not on ranks; ir_measures has it",
-    r"f1|f_?(?:1_)?(?:score|measure)|fall_?out": "is not available; precision_at_<k> and recall_at_<k> are",
-    r"(?:item_|catalog_)?coverage|diversity|novelty|serendipity": "depends on the recommended items, not on ranks",
     r"g_?auc": "is query_auc, the AUC of every query; weight= of update weights queries",
     r"pr_?auc|au_?pr|auprc": "is ap, the average precision of every query",
     r"r_?sum|mean_recall": "is a sum of several metrics: add success_at_1, success_at_5 and success_at_10",
 }
 _PAGE = "docs/coming_from.md translates the words of other fields"
+_UNAVAILABLE_PAGE = "docs/differences.md lists what is not available"
 _LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
+_SHORT = 5  # letters of a word, below which another letter is another metric
 _LONGEST = 200  # characters of a name: patterns take quadratic time
 
 # by words without a number, and by words before one; a synonym of two metrics is the first of them
@@ -366,7 +368,10 @@ def hint_for(text: str) -> str | None:
     for words, hint in _FOREIGN.items():
         if re.fullmatch(rf"(?:{words})(?:(?:@|_at_|_cut_|_)?(?:\d+|k))?", text):
             return f": it {hint}; {_PAGE}"
-    return None
+    from torchrankmetrics.metrics.unavailable import reason_for
+
+    reason = reason_for(text)
+    return reason and f": it {reason}; {_UNAVAILABLE_PAGE}"
 
 
 def _nearest(text: str) -> str:
@@ -383,8 +388,7 @@ def _nearest(text: str) -> str:
         words |= {near: entry.name for near, entry in _WHOLE.items()} | ({} if view else _WITH_VIEW)
     words["power_mean_rank"] = "power_mean_rank_2"
     meant: dict[str, None] = {}
-    anagrams = [near for near in words if sorted(near) == sorted(word)]  # ngcd
-    for near in anagrams or difflib.get_close_matches(word, words, n=3, cutoff=0.65):
+    for near in _misspelled(word, words):
         with suppress(ValueError):  # its view is undefined
             meant[parse_name(view + words[near]).measure().key] = None
     return f"; did you mean {' or '.join(map(repr, meant))}? {_LISTED}" if meant else f"; {_LISTED}"
@@ -396,6 +400,19 @@ def _read_option(name: str, value: Any, choices: tuple[str, ...]) -> str:
         word = value.lower()
         value = _OPTION_WORDS[name].get(word, word)
     return check_choice(name, value, choices)
+
+
+def _misspelled(word: str, names: Mapping[str, str]) -> list[str]:
+    """Find names that a word is likely to be misspelled from.
+
+    A short word with another letter is another metric (rbo, rbp), unless its letters are in another
+    order (ngcd) or one is doubled (mrrr).
+    """
+    anagrams = [near for near in names if sorted(near) == sorted(word)]
+    doubled = [near for near in names if near == re.sub(r"(.)\1", r"\1", word, count=1)]
+    if anagrams or doubled or len(word) < _SHORT:
+        return anagrams or doubled
+    return difflib.get_close_matches(word, names, n=3, cutoff=0.8)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.lists import Atoms
 from torchrankmetrics.queries.kind import (
     QueryKind,
+    SumOf,
     hit_distribution,
     moments_by_candidates,
     place_means,
@@ -42,8 +43,17 @@ class _Reciprocal(QueryKind):
         return task_metric(self.f)
 
 
+@dataclass(frozen=True)
 class AveragePrecisionKind(_Reciprocal):
-    """(1/m) sum of i / r_(i) over the relevant items with r_(i) <= k; divided by m also with a cut, as in trec_eval."""
+    """Sum of i / r_(i) over the relevant items with r_(i) <= k, over m, as in trec_eval.
+
+    If capped, over min(m, k).
+    """
+
+    is_capped: bool = False
+
+    def _number(self, m: IntArray) -> IntArray:
+        return np.minimum(m, self.k) if self.is_capped and self.k is not None else m
 
     def values(self, sample: QuerySample) -> FloatArray:
         # McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3: a relevant item of
@@ -58,7 +68,7 @@ class AveragePrecisionKind(_Reciprocal):
                 lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1
             )
         share = with_limits(self.f, share, o, sample.num_candidates[sample.query])
-        return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
+        return np.asarray(sample.sums(t * (share * (n / b))) / self._number(sample.num_answers))
 
     def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
         top = m if self.k is None else min(self.k, m)  # places that all have relevant items
@@ -66,9 +76,14 @@ class AveragePrecisionKind(_Reciprocal):
         return float(log_orders.sum())
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
-        return np.ones(len(m)) if self.k is None else np.minimum(m, self.k) / m
+        return (m if self.k is None else np.minimum(m, self.k)) / self._number(m)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        mean, variance = self._moments_over_m(N, m)
+        factor = m / self._number(m)
+        return factor * mean, factor**2 * variance
+
+    def _moments_over_m(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         T = N if self.k is None else np.minimum(N, self.k)
         H, H2 = harmonic(T)
         n, x = N.astype(np.float64), m.astype(np.float64)
@@ -131,6 +146,34 @@ class RPrecisionKind(QueryKind):
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         share, rest = m / N, (N - m) / N  # hypergeometric
         return share, share * rest * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
+
+
+@dataclass(frozen=True)
+class FallOut(QueryKind):
+    """#{other candidates within the first k} / (N - m); undefined if all candidates are relevant."""
+
+    k: int
+    uses_candidates = True
+
+    def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
+        return np.asarray(m < N)
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        N, m = sample.num_candidates, sample.num_answers
+        hits = SumOf(AtMost(self.k), divisor=1).values(sample)
+        return np.asarray((np.minimum(self.k, N) - hits) / np.where(m < N, N - m, np.nan))
+
+    def distribution(
+        self, N: int, m: int, most: int, gain: FloatArray | None = None
+    ) -> Atoms | None:
+        hits, probability = hit_distribution(N, m, self.k, 1, most)
+        return (min(self.k, N) - hits[::-1]) / (N - m), probability[::-1]
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        n, top = N.astype(np.float64), np.minimum(N, self.k)
+        share, others = top / n, np.where(m < N, n - m, np.nan)
+        variance = share * ((n - top) / n) * (m / np.maximum(n - 1, 1)) / others  # hypergeometric
+        return np.where(m < N, share, np.nan), np.where(m < N, variance, 0.0)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,16 @@ from torchrankmetrics.definitions.sample import (
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
 from torchrankmetrics.definitions.transforms import AtMost, RankTransform, known
 from torchrankmetrics.queries import binary
-from torchrankmetrics.queries.kind import Discount, Persistence, QueryKind, SumOf, up_to
+from torchrankmetrics.queries.kind import (
+    Capped,
+    Discount,
+    Divisor,
+    HalfSum,
+    Persistence,
+    QueryKind,
+    SumOf,
+    up_to,
+)
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample
 from torchrankmetrics.validation import check_int, check_key, one_number, shorten
 
@@ -48,13 +57,19 @@ class QueryDefinition(MetricDefinition):
             is taken of first ranks.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, unless the kind
             is graded.
+        divisor (callable, default None): with f: number that divides the sum of f, as a function of
+            the number m of relevant items, (Q,) int64 in, (Q,) above 0 out; None: m.
 
     Raises:
-        ValueError: if the name is not a key, not one of f and kind is given, or the direction
-            cannot be derived.
+        ValueError: if the name is not a key, not one of f and kind is given, divisor is given
+            without f, or the direction cannot be derived. When values are computed, if divisor
+            returns a number that is not above 0.
 
     >>> QueryDefinition("root", f=lambda r: r**-0.5).values(QuerySample.ranked(np.array([[1, 4]]), 5))
     array([0.75])
+    >>> capped = QueryDefinition("capped", f=lambda r: (r <= 2) * 1.0, divisor=lambda m: np.minimum(m, 2))
+    >>> capped.values(QuerySample.ranked(np.array([[1, 2, 4]]), 5))
+    array([1.])
     """
 
     name: str
@@ -63,12 +78,17 @@ class QueryDefinition(MetricDefinition):
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
     relevance_threshold: float = 1.0
+    divisor: Divisor | None = None
 
     entries_are_rows = False
 
     def __post_init__(self) -> None:
         check_key("name", self.name)
-        kind = self.kind if self.f is None else SumOf(known(self.f))
+        if self.divisor is not None and self.f is None:
+            raise ValueError(
+                f"{shorten(self.name)} has divisor=, which divides a sum of f=: pass f"
+            )
+        kind = self.kind if self.f is None else SumOf(known(self.f), self.divisor)
         if kind is None or self.kind not in (None, kind):
             raise ValueError(
                 f"{shorten(self.name)} needs f=, a transform of ranks, or another kind=, and not "
@@ -278,6 +298,52 @@ def precision_at(k: int) -> QueryDefinition:
     )
 
 
+def capped_recall_at(k: int) -> QueryDefinition:
+    """Return capped recall at k, #{r_i <= k} / min(m, k), in [0, 1]; BEIR's R_cap@k. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    >>> capped_recall_at(10).name
+    'recall_cap_at_10'
+    """
+    return _share_of_hits("recall_cap", k, Capped(k))
+
+
+def f1_at(k: int) -> QueryDefinition:
+    """Return F1 at k, the harmonic mean of precision and recall, 2 #{r_i <= k} / (m + k), in [0, 1].
+
+    Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    >>> f1_at(10).name
+    'f1_at_10'
+    """
+    return _share_of_hits("f1", k, HalfSum(k))
+
+
+def _share_of_hits(name: str, k: int, divisor: Divisor) -> QueryDefinition:
+    key = _name(name, check_int("k", k, 1, 1 << 63))
+    return QueryDefinition(key, f=AtMost(k), higher_is_better=True, divisor=divisor)
+
+
+def fall_out_at(k: int) -> QueryDefinition:
+    """Return fall-out at k, the share of the N - m other candidates that are among the first k; lower is better.
+
+    Queries whose candidates are all relevant are excluded. Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    >>> fall_out_at(10).name
+    'fall_out_at_10'
+    """
+    key = _name("fall_out", check_int("k", k, 1, 1 << 63))
+    return QueryDefinition(key, kind=binary.FallOut(k), higher_is_better=False)
+
+
 def success_at(k: int) -> QueryDefinition:
     """Return success at k, whether a relevant item is among the first k. Raises as ``hits_at``.
 
@@ -314,6 +380,21 @@ def average_precision(k: int | None = None) -> QueryDefinition:
     'ap_at_100'
     """
     return QueryDefinition(_name("ap", k), kind=binary.AveragePrecisionKind(k))
+
+
+def capped_average_precision(k: int) -> QueryDefinition:
+    """Return capped average precision, 1 / min(m, k) times the sum of i / r_(i) up to k, in [0, 1].
+
+    Raises as ``hits_at``.
+
+    Args:
+        k (int): number of first places that count, at least 1.
+
+    >>> capped_average_precision(10).name
+    'ap_cap_at_10'
+    """
+    key = _name("ap_cap", check_int("k", k, 1, 1 << 63))
+    return QueryDefinition(key, kind=binary.AveragePrecisionKind(k, is_capped=True))
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:

@@ -3,8 +3,9 @@
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ from torchrankmetrics.definitions.transforms import KnownTransform, apply_transf
 from torchrankmetrics.null.tails.lists import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
+Divisor = Callable[[IntArray], npt.NDArray[Any]]
+"""Numbers m of relevant items, (Q,) int64, to the divisors of a sum over them, (Q,), above 0."""
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items
 _FAR = 40.0  # standard deviations of a count of hits, beyond which its probability is neglected
 _LEAST = 1e-300  # least probability of an atom
@@ -190,26 +193,49 @@ def _cached_null_moments(f: KnownTransform, N: bytes) -> tuple[FloatArray, Float
 
 
 @dataclass(frozen=True)
+class Capped:
+    """m -> min(m, k), the divisor of a metric whose best value is 1 with any number m of relevant items."""
+
+    k: int
+    limits: ClassVar[tuple[float, float]] = 0.0, 1.0
+
+    def __call__(self, m: IntArray) -> IntArray:
+        return np.minimum(m, self.k)
+
+
+@dataclass(frozen=True)
+class HalfSum:
+    """m -> (m + k) / 2, the divisor of F1: 2 P R / (P + R) = 2 h / (m + k) with h hits among k places."""
+
+    k: int
+    limits: ClassVar[tuple[float, float]] = 0.0, 1.0
+
+    def __call__(self, m: IntArray) -> FloatArray:
+        return (m + self.k) / 2
+
+
+@dataclass(frozen=True)
 class SumOf(QueryKind):
-    """Sum of gain times f(r_i) over the relevant items, divided by their number, its best value or a number.
+    """Sum of gain times f(r_i) over the relevant items, over their number, its best value, a number or a function of m.
 
     Gains are 1, labels or 2^label - 1 (Burges et al. 2005, doi:10.1145/1102351.1102363), relative
     to the largest of their query: so equal gains have the value of binary relevance bit for bit.
     """
 
     f: KnownTransform
-    divisor: int | Literal["best"] | None = None  # None: the number of relevant items
+    # a number, or a function of the number m of relevant items; None: m
+    divisor: "int | Literal['best'] | Divisor | None" = None
     is_graded: bool = False
     is_exponential: bool = False
 
     def __post_init__(self) -> None:
         has_no_top = self.is_graded and self.divisor != "best"
-        vars(self).update(
-            uses_candidates=self.f.uses_candidates,
-            limits=(0.0, None if has_no_top else 1.0)
-            if self.divisor or self.f.is_share
-            else (None, None),
-        )
+        limits: Any = (None, None)
+        if callable(self.divisor):
+            limits = getattr(self.divisor, "limits", limits)
+        elif self.divisor or self.f.is_share:
+            limits = (0.0, None if has_no_top else 1.0)
+        vars(self).update(uses_candidates=self.f.uses_candidates, limits=limits)
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         # N may be unknown
@@ -252,7 +278,7 @@ class SumOf(QueryKind):
             return super().distribution(N, m, most, gain)
         inside, outside = self.f.values(np.array([1.0, jumps[0] + 1.0])).tolist()
         hits, probability = hit_distribution(N, m, int(jumps[0]), 1.0, most)
-        values = (hits * inside + (m - hits) * outside) / (self.divisor or m)
+        values = (hits * inside + (m - hits) * outside) / float(self._number(np.array([m]))[0])
         return (values, probability) if inside > outside else (values[::-1], probability[::-1])
 
     def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float | None:
@@ -304,7 +330,16 @@ class SumOf(QueryKind):
         """The metric, from sums of relative gains."""
         if self.divisor == "best":
             return sums / (self._best(sample) if best is None else best)
-        return np.asarray(sums * _largest(sample) / (self.divisor or sample.num_answers))
+        return np.asarray(sums * _largest(sample) / self._number(sample.num_answers))
+
+    def _number(self, m: IntArray) -> npt.NDArray[Any]:
+        """The divisor of queries with m relevant items each, unless it is the best value."""
+        if callable(self.divisor):
+            number = np.broadcast_to(np.asarray(self.divisor(m), dtype=np.float64), m.shape)
+            if not (number > 0).all():
+                raise ValueError("divisor must return numbers above 0 for every m of at least 1")
+            return number
+        return m if self.divisor is None else np.full(len(m), self.divisor)
 
 
 def _log_orders(n: int, k: int) -> float:

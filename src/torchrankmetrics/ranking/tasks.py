@@ -220,7 +220,7 @@ def _cells_of_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
     return row, column
 
 
-def read_gain(label: Tensor) -> Tensor | None:
+def read_gain(label: Tensor, name: str = "target") -> Tensor | None:
     """Read the labels of a target that are not 0 as gains, float64; None: all are 1."""
     if label.dtype == torch.bool:
         return None
@@ -228,7 +228,8 @@ def read_gain(label: Tensor) -> Tensor | None:
     wrong = ~(gain > 0) | gain.isinf()
     if wrong.any():
         raise ValueError(
-            f"target must hold finite labels of at least 0, got {float(gain[wrong][0])}"
+            f"{name} must hold finite labels of at least 0, got {float(gain[wrong][0])}; mark "
+            "padding with exclude= and give it the label 0"
         )
     return None if (gain == 1).all() else gain
 

@@ -100,8 +100,9 @@ def _log_tail(sums: Summands, s: float, t: float, step: float) -> float:
     size = _size(sums, t, step)
     pmf = np.fft.irfft(np.exp(_log_transform(sums, t, step, size)), size)
     origin = float(sums.c @ _origins(sums))
-    # around the mean, and not above the largest sum
-    lowest = min(round((found.mean - origin) / step) - size // 2, 2 - size)
+    # around the mean, between the smallest and the largest sum
+    lowest = round((found.mean - origin) / step) - size // 2
+    lowest = min(max(lowest, math.floor((sums.bottom - sums.top) / step) - 1), 2 - size)
     place = lowest + np.arange(size)
     distance = place * step + origin - s
     is_reached = (distance >= 0) == (t >= 0)  # for t < 0 the sums below s: nothing cancels
