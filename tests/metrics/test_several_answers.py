@@ -29,7 +29,7 @@ from torchrankmetrics import (
     evaluate,
 )
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.metrics.warnings import query_counterpart
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.queries import definitions as d

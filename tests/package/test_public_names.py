@@ -16,7 +16,8 @@ from scripts import ROOT, forked
 from torchrankmetrics import HitsAtK, RankMetric
 from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.metrics.named import _HOST_OPTIONS, NamedMetric
-from torchrankmetrics.metrics.registry import all_names, as_measure
+from torchrankmetrics.metrics.names import as_measure
+from torchrankmetrics.metrics.registry import all_names
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
 NAMES = {name for name in torchrankmetrics.__all__ if name != "__version__"}

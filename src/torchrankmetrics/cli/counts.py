@@ -46,7 +46,7 @@ def adjust(
     from torchrankmetrics.datasets import candidate_counts, dataset_facts
     from torchrankmetrics.definitions.protocol import VIEWS
     from torchrankmetrics.metrics.adjust import adjust
-    from torchrankmetrics.metrics.registry import as_measure
+    from torchrankmetrics.metrics.names import as_measure
 
     views = split_list(view, "--view", VIEWS[1:])
     if (dataset is None) == (num_candidates is None):
@@ -117,7 +117,7 @@ def datasets(
     note = "distinct, min, mean, max: numbers of filtered candidates of the tasks"
     definitions = list[Any]()
     if metrics is not None:
-        from torchrankmetrics.metrics.registry import base_definition
+        from torchrankmetrics.metrics.names import base_definition
         from torchrankmetrics.null import ExactExpectation
 
         columns = ("metric", "mean", "variance")

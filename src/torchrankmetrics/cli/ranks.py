@@ -103,7 +103,8 @@ def report(
     from torchrankmetrics.metrics.analysis import Analysis
     from torchrankmetrics.metrics.breakdown import break_down
     from torchrankmetrics.metrics.measure import SIDES
-    from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Selection, as_measure
+    from torchrankmetrics.metrics.names import as_measure
+    from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 
     if confidence_level is None:
@@ -322,7 +323,7 @@ def compare(
     """
     from torchrankmetrics.inference.comparison import equivalences
     from torchrankmetrics.inference.equivalence import equivalence
-    from torchrankmetrics.metrics.registry import Selection
+    from torchrankmetrics.metrics.selection import Selection
 
     requested = split_list(
         ("ndcg_at_10" if runs else "mrr") if metrics is None else metrics, "--metric"
@@ -381,7 +382,7 @@ def compare(
 
 def _failure(row: Any, rule: Rule) -> str | None:
     """Explain why a comparison fails a rule; None if it does not."""
-    from torchrankmetrics.metrics.registry import as_measure
+    from torchrankmetrics.metrics.names import as_measure
 
     if rule == "not-equivalent":
         return None if row.equivalent else f"a is not shown to be equivalent to b in {row.metric}"

@@ -12,7 +12,8 @@ from torchrankmetrics.inference.sources import ClusteredSource
 from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import Metrics, Selection
+from torchrankmetrics.metrics.names import Metrics
+from torchrankmetrics.metrics.selection import Selection
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, is_empty_query
 from torchrankmetrics.validation import check_choice, check_int, one_number, shorten

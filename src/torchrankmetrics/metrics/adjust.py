@@ -16,7 +16,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Measure, affine_view
-from torchrankmetrics.metrics.registry import base_definition
+from torchrankmetrics.metrics.names import base_definition
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.ranking.arrays import Integers

@@ -17,14 +17,9 @@ from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.buffer import RowBuffer
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.registry import (
-    DEFAULT_METRICS,
-    MetricLike,
-    Metrics,
-    Selection,
-    all_names,
-    parse_name,
-)
+from torchrankmetrics.metrics.names import MetricLike, Metrics, parse_name
+from torchrankmetrics.metrics.registry import all_names
+from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.metrics.state import KEY, RowOwner, as_values
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import shorten

@@ -13,7 +13,8 @@ from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, V
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, parse_name
+from torchrankmetrics.metrics.names import Metrics, parse_name
+from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.metrics.warnings import (
     warn_of_input,
     warn_of_masked_scores,

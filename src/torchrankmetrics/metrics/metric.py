@@ -23,7 +23,7 @@ from torchrankmetrics.definitions.protocol import Average, Definition, EmptyQuer
 from torchrankmetrics.definitions.sample import Moments, RankType
 from torchrankmetrics.metrics.buffer import Gather, RowBuffer
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import MetricName, as_measure
+from torchrankmetrics.metrics.names import MetricName, as_measure
 from torchrankmetrics.metrics.state import KEY, RowOwner, validated, value_device
 from torchrankmetrics.metrics.warnings import warn_of_masked_scores
 from torchrankmetrics.null.expectation.provider import ExpectationProvider

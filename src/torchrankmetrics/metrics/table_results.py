@@ -6,7 +6,8 @@ import numpy as np
 
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Breakdown, break_down
-from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection, as_measure
+from torchrankmetrics.metrics.names import MetricLike, Metrics, as_measure
+from torchrankmetrics.metrics.selection import Selection
 from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.rendering.tabular import Names
 from torchrankmetrics.table.columns import Columns, HasRows

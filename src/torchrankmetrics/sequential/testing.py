@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.inference.pairing import check_same_tasks
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.registry import MetricLike
+from torchrankmetrics.metrics.names import MetricLike
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.shards import Communicator

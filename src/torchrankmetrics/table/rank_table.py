@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torchrankmetrics.inference.intervals import Intervals
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
-    from torchrankmetrics.metrics.registry import MetricLike, Metrics
+    from torchrankmetrics.metrics.names import MetricLike, Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
 
