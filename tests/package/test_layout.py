@@ -67,7 +67,7 @@ CLOSURES = {
     ("kg/triples.py", "rank_triples"): 35,
     ("metrics/metric.py", "RankMetric"): 26,
     ("metrics/collection.py", "RankCollection"): 28,
-    ("inference/compare.py", "compare"): 37,
+    ("inference/compare.py", "compare"): 38,
 }
 
 
