@@ -160,7 +160,8 @@ class RowBuffer(list[Tensor]):
     def clear(self) -> None:
         """Remove all rows, for every metric that refers to the buffer."""
         super().clear()
-        self.updates, self._seen = 0, None
+        self.updates = 0
+        self._seen = None
 
     def replace(self, blocks: Sequence[Tensor], updates: int) -> None:
         """Replace all rows at once, for every metric that refers to the buffer."""

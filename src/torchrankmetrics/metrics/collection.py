@@ -127,21 +127,7 @@ class RankCollection(RowOwner, MetricCollection):
         members: dict[str, RankMetric] = {}
         for key, entry in self._entries(metrics):
             member = RankMetric(entry, **self._options) if isinstance(entry, Measure) else entry
-            if key in self._modules or key in members:
-                raise ValueError(
-                    f"metric {key!r} is in the collection already; pass a dict to choose another "
-                    "key"
-                )
-            if hasattr(self, key):
-                raise ValueError(
-                    f"metric key {key!r} is an attribute of every collection; pass a dict with "
-                    "another"
-                )
-            if member.rows:
-                raise ValueError(
-                    f"metric {key!r} has been updated before; reset it first, or add a fresh one"
-                )
-            _check_methods(key, member)
+            self._check_new(key, member, members)
             members[key] = member
         if not self._modules and not members:
             raise ValueError(
@@ -158,6 +144,22 @@ class RankCollection(RowOwner, MetricCollection):
         self.compute_on_cpu = self._first.compute_on_cpu
         # the cost of an update does not depend on their number
         self._require(list(self.measures.values()))
+
+    def _check_new(self, key: str, member: RankMetric, others: Mapping[str, RankMetric]) -> None:
+        """Raise for a metric that cannot be added under a key next to others."""
+        if key in self._modules or key in others:
+            raise ValueError(
+                f"metric {key!r} is in the collection already; pass a dict to choose another key"
+            )
+        if hasattr(self, key):
+            raise ValueError(
+                f"metric key {key!r} is an attribute of every collection; pass a dict with another"
+            )
+        if member.rows:
+            raise ValueError(
+                f"metric {key!r} has been updated before; reset it first, or add a fresh one"
+            )
+        _check_methods(key, member)
 
     def _entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(metrics, list | tuple) and any(

@@ -125,14 +125,8 @@ def evaluate(
     is_scored = is_plain and (scores is not None or indexes is not None or given.ndim == 2)
     if is_scored:
         target = _read_target(given, num_candidates, target)
-    elif target is not None or exclude is not None:
-        raise ValueError(
-            "target and exclude belong to scores (B, N); ranks come with their num_candidates"
-        )
-    elif not is_plain and num_candidates is not None:
-        raise ValueError(
-            f"num_candidates must not be given with a {type(given).__name__}, which contains them"
-        )
+    else:
+        _check_ranks_alone(given, num_candidates, target, exclude)
     if metrics is None and not is_scored and _lacks_candidates(given, num_candidates):
         metrics = _base_metrics()
     measures = Selection(
@@ -187,6 +181,18 @@ def _read_target(scores: Tensor, second: Any, target: Any) -> Any:
             f"{tuple(scores.shape)}, got {target}; ranks would be (tasks,), with num_candidates"
         )
     return target
+
+
+def _check_ranks_alone(ranks: object, num_candidates: object, *of_scores: object) -> None:
+    """Raise for arguments that do not belong to ranks."""
+    if any(argument is not None for argument in of_scores):
+        raise ValueError(
+            "target and exclude belong to scores (B, N); ranks come with their num_candidates"
+        )
+    if not isinstance(ranks, Tensor) and num_candidates is not None:
+        raise ValueError(
+            f"num_candidates must not be given with a {type(ranks).__name__}, which contains them"
+        )
 
 
 def _base_metrics() -> list[str]:

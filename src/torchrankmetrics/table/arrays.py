@@ -57,6 +57,8 @@ _FLAGS = {
 _NAMES = (*_STORED, *_FLAGS)
 # columns of text that may have missing values
 _OPTIONAL = ("side", "group", "sample_id", "query", *_FLAGS)
+# words of columns of text, with their numbers
+_WORDS = {"side": SIDE_WORDS, **{name: {"true": 1, "false": 0} for name in _FLAGS}}
 _MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
 _WIDEST = 400  # characters of a cell; the longest decimal integer of a float64 has 309
 _EXACT = 2.0**53  # larger floats are not exact integers
@@ -92,32 +94,20 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     table = Columns(np.empty((WIDTH, n), dtype=np.int64).T)
     for name, default in _STORED.items():
         column: Array | int | None = default if name != "pessimistic" else table.optimistic
-        if name in given and name in _FLOATS:
-            if n and given[name].dtype.kind not in "iuf":
-                raise TypeError(f"{name} must hold real numbers, got {given[name].dtype}")
-            numbers = given[name].astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
-            refuse(
-                ~(np.isfinite(numbers) & (numbers >= 0)),
-                numbers,
-                f"{name} must be finite and not negative",
-            )
-            column = numbers.view(np.int64)
-        elif name in given:
-            column = as_ids(given[name], name).numpy()
+        if name in given:
+            column = _stored(given[name], name)
         setattr(table, _COLUMNS.get(name, name), column)
-    side, count = table.side_and_flags, table.count
-    check_side_codes(side)
-    refuse(count < 1, count, "count must be at least 1")
-    has_id = table.sample_id != ABSENT
+    check_side_codes(table.side_and_flags)
+    refuse(table.count < 1, table.count, "count must be at least 1")
     refuse(
-        has_id & (count != 1),
-        count,
+        (table.sample_id != ABSENT) & (table.count != 1),
+        table.count,
         "count must be 1 in rows with a sample_id: repeats of an id count once",
     )
     for name in filter(given.__contains__, _FLAGS):
         if n and given[name].dtype != bool:
             raise TypeError(f"{name} must hold booleans, got {given[name].dtype}")
-        side |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
+        table.side_and_flags |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
     _check_ranks(table)
     marks = table.flags & (fault.FILTERED | fault.RAW)
     refuse(marks == fault.FILTERED | fault.RAW, marks > 0, "filtered and raw must not both be true")
@@ -127,6 +117,21 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         "filtered and raw must be false in rows without a query",
     )
     return torch.from_numpy(table.rows)
+
+
+def _stored(values: Array, name: str) -> Array:
+    """Read the numbers of a column as int64; weights and gains as the bits of float64."""
+    if name not in _FLOATS:
+        return as_ids(values, name).numpy()
+    if len(values) and values.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must hold real numbers, got {values.dtype}")
+    numbers = values.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
+    refuse(
+        ~(np.isfinite(numbers) & (numbers >= 0)),
+        numbers,
+        f"{name} must be finite and not negative",
+    )
+    return numbers.view(np.int64)
 
 
 def _check_ranks(table: Columns[Any]) -> None:
@@ -251,40 +256,45 @@ def of_text(values: Array, column: str) -> Array:
             f"{column} must have a value in every row, got none in row {int(missing.argmax())}"
         )
     text = np.where(missing, str(_STORED.get(column, 0)), text)
-    words, hint = (
-        dict[str, int](),
-        ": number names from 0 on, the same in all files" * (column in _OPTIONAL),
-    )
-    if column == "side":
-        words, hint = SIDE_WORDS, ", or head and tail"
-    elif column in _FLAGS:
-        words, hint = {"true": 1, "false": 0}, ", or true and false"
+    words = _WORDS.get(column, {})
     for word, number in words.items():
         text = np.where(text == word, str(number), text)
     numbers = _numbers(text)
     if (wrong := np.isnan(numbers)).any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"{column} must hold numbers{hint}; got {shorten(values[row])} in row {row}"
+            f"{column} must hold numbers{_number_hint(column)}; got {shorten(values[row])} in row "
+            f"{row}"
         )
     if column not in _FLOATS and numbers.dtype == np.float64:
-        wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
-        if wrong.any():
-            row, hint = (
-                int(wrong.argmax()),
-                "; ranks of ties belong into the columns optimistic and pessimistic",
-            )
-            raise ValueError(
-                f"{column} must hold integers, got {values[row]} in row "
-                f"{row}{hint * (column == 'rank')}"
-            )
-        numbers = numbers.astype(np.int64)
+        numbers = _as_integers(numbers, missing, values, column)
     if column == "num_candidates":  # the stored number of an unknown one is negative
         refuse(numbers < 1, values, f"{column} must be at least 1; leave an unknown column out")
     if column in _FLAGS:
         refuse(~np.isin(numbers, (0, 1)), values, f"{column} must be true or false")
         return numbers.astype(bool)
     return numbers
+
+
+def _number_hint(column: str) -> str:
+    """What cells of a column may be instead of other words."""
+    if column == "side":
+        return ", or head and tail"
+    if column in _FLAGS:
+        return ", or true and false"
+    return ": number names from 0 on, the same in all files" if column in _OPTIONAL else ""
+
+
+def _as_integers(numbers: Array, missing: Array, values: Array, column: str) -> Array:
+    """Read floats as int64; ValueError for the first of ``values`` that is not an integer."""
+    wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
+    if wrong.any():
+        row = int(wrong.argmax())
+        hint = ""
+        if column == "rank":
+            hint = "; ranks of ties belong into the columns optimistic and pessimistic"
+        raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint}")
+    return numbers.astype(np.int64)
 
 
 def _numbers(text: Array) -> Array:
