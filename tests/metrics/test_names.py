@@ -7,13 +7,7 @@ import pytest
 from torchrankmetrics import HitsAtK, MeanRank, RankCollection, Ranks
 from torchrankmetrics.definitions import hits_at, power_mean_rank
 from torchrankmetrics.metrics.names import parse_name
-from torchrankmetrics.metrics.registry import (
-    EXPONENT,
-    NUMBERED,
-    PERSISTENCE,
-    PLACES,
-    Entry,
-)
+from torchrankmetrics.metrics.registry import EXPONENT, NUMBERED, PERSISTENCE, PLACES, Entry
 from torchrankmetrics.queries import rank_biased_precision
 
 SYNONYMS = {
