@@ -69,9 +69,9 @@ def _names_of_words(places: str, has_view: bool) -> dict[str, str]:
     names: dict[str, str] = {}
     for number, entries in NUMBERED.items():
         # digits alone do not say which exponent is meant: 1 of minus_1, 5 of 2p5
-        shown = places if places and number is PLACES else number.example
+        digits = places if places and number is PLACES else number.example
         for word, entry in entries.items():
-            names.setdefault(word, number.name(entry.name, shown))
+            names.setdefault(word, number.name(entry.name, digits))
     if places:
         return names
     names |= {word: entry.name for word, entry in WHOLE.items()}

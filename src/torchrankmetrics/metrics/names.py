@@ -88,15 +88,20 @@ def parse_name(name: object) -> MetricName:
     text = re.sub(r"[\s\-]+", "_", name.strip().lower())
     text = re.sub(r"\(rel=(\d+)\)(.*)", r"\2_rel_\1", text)  # ir_measures: AP(rel=2)@10
     plain = text.replace(".", "_") if re.match(r"[a-z_]+\.", text) else text
-    result = _parse_qualified(plain) if len(name) <= _LONGEST else None
+    result = None if len(name) > _LONGEST else _parse_qualified(plain)
     if result is None:
-        from torchrankmetrics.metrics.hints import LISTED, hint_for, nearest
-
-        hint = f"; {LISTED}"
-        if len(name) <= _LONGEST:
-            hint = hint_for(text) or nearest(text, lambda near: parse_name(near).measure().key)
-        raise ValueError(f"unknown metric {shorten(name)}{hint}")
+        raise _unknown_metric(name, text)
     return result
+
+
+def _unknown_metric(name: str, text: str) -> ValueError:
+    """Build the error of a name, with a hint for its ``text`` in lower case without spaces."""
+    from torchrankmetrics.metrics.hints import LISTED, hint_for, nearest
+
+    hint = f"; {LISTED}"
+    if len(name) <= _LONGEST:
+        hint = hint_for(text) or nearest(text, lambda near: parse_name(near).measure().key)
+    return ValueError(f"unknown metric {shorten(name)}{hint}")
 
 
 def _not_a_metric(value: object) -> TypeError:
