@@ -37,6 +37,9 @@ def texts() -> list[tuple[str, str]]:
     return list(_texts())
 
 
+EXAMPLE = re.compile(r"^ *>>> .*?(?=\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
+
+
 def _texts() -> Iterator[tuple[str, str]]:
     for path in [
         *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
@@ -47,7 +50,7 @@ def _texts() -> Iterator[tuple[str, str]]:
     for path, source, tree in modules():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-                yield f"{path}:{node.lineno}", node.value
+                yield f"{path}:{node.lineno}", EXAMPLE.sub("", node.value)
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT:
                 yield f"{path}:{token.start[0]}", token.string

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.metrics.measure import VIEW_PREFIXES
 from torchrankmetrics.metrics.registry import METRICS, NUMBERED, PLACES, WHOLE, WITH_VIEW
 from torchrankmetrics.metrics.unavailable import reason_for
@@ -17,8 +18,15 @@ _FOREIGN = {
     r"r_?sum|mean_recall": "is a sum of several metrics: add success_at_1, success_at_5 and "
     "success_at_10",
 }
-_PAGE = "docs/coming_from.md translates the words of other fields"
-_UNAVAILABLE_PAGE = "docs/differences.md lists what is not available"
+# classes of torchmetrics that differ from the words of a metric
+_CLASSES = {
+    "RetrievalMRR": "rr",
+    "RetrievalNormalizedDCG": "ndcg",
+    "RetrievalHitRate": "success",
+    "RetrievalRPrecision": "r_precision",
+    "RetrievalFallOut": "fall_out",
+    "RetrievalAUROC": "query_auc",
+}
 LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
 _SHORT = 5  # letters of a word, below which another letter is another metric
 
@@ -30,16 +38,31 @@ def hint_for(text: str) -> str | None:
     if match := re.fullmatch(r"(?:retrieval|link_?pred)_?(.+)", text):
         for entry in reversed(METRICS):  # query metrics
             if match[1] in entry.words:
-                return f": it is {entry.listed_name!r}; {_PAGE}"
+                return f": it is {entry.listed_name!r}"
     if match := re.fullmatch(r"(.+)_([pz])_?(?:value|score)", text):
         return f"; write {match[2] + '_' + match[1]!r}"
     if match := re.fullmatch(r"(.+?)(\d+(?:,\d+)+)", text):
         return f"; pass a list: {[match[1] + k for k in match[2].split(',')]}"
     for words, hint in _FOREIGN.items():
         if re.fullmatch(rf"(?:{words})(?:(?:@|_at_|_cut_|_)?(?:\d+|k))?", text):
-            return f": it {hint}; {_PAGE}"
+            return f": it {hint}; {LISTED}"
     reason = reason_for(text)
-    return reason and f": it {reason}; {_UNAVAILABLE_PAGE}"
+    return reason and f": it {reason}; {LISTED}"
+
+
+def hint_for_class(metric: object, definition_of: Callable[[str], Definition]) -> str:
+    """Return the end of an error message for a metric of torchmetrics.
+
+    ``definition_of`` returns the definition of a name; ValueError if it is unknown.
+    """
+    name = type(metric).__name__
+    k = getattr(metric, "top_k", None)
+    text = "; put it next to a RankCollection into a torchmetrics.MetricCollection"
+    with suppress(ValueError):
+        word = _CLASSES.get(name) or name.removeprefix("Retrieval").lower()
+        definition = definition_of(word if k is None else f"{word}@{k}")
+        text = f": its name here is {definition.name!r}{text.replace('put it', 'or put it')}"
+    return text
 
 
 def nearest(text: str, key_of: Callable[[str], str]) -> str:

@@ -85,6 +85,8 @@ def parse_name(name: object) -> MetricName:
         return MetricName(name)
     if not isinstance(name, str):
         raise _not_a_metric(name)
+    if len(name) <= _LONGEST and (parts := _several(name)):
+        raise ValueError(f"{shorten(name)} looks like several metrics: pass {parts}")
     text = re.sub(r"[\s\-]+", "_", name.strip().lower())
     text = re.sub(r"\(rel=(\d+)\)(.*)", r"\2_rel_\1", text)  # ir_measures: AP(rel=2)@10
     plain = text.replace(".", "_") if re.match(r"[a-z_]+\.", text) else text
@@ -92,6 +94,19 @@ def parse_name(name: object) -> MetricName:
     if result is None:
         raise _unknown_metric(name, text)
     return result
+
+
+def _several(text: str) -> list[str]:
+    """Return the names of a text such as "mrr, hits@10"; none if a part is not a name."""
+    parts = re.split(r"[,;\s]+", text.strip(" ,;"))
+    if len(parts) < 2:
+        return []
+    try:
+        for part in parts:
+            parse_name(part)
+    except ValueError:
+        return []
+    return parts
 
 
 def _unknown_metric(name: str, text: str) -> ValueError:
@@ -107,7 +122,9 @@ def _unknown_metric(name: str, text: str) -> ValueError:
 def _not_a_metric(value: object) -> TypeError:
     hint = ""
     if hasattr(value, "compute"):
-        hint = "; a MetricCollection contains it next to a RankCollection"
+        from torchrankmetrics.metrics.hints import hint_for_class
+
+        hint = hint_for_class(value, lambda name: parse_name(name).definition)
     elif inspect.isroutine(value):
         hint = "; write RankDefinition('my_metric', f=function)"
     kinds = "a RankDefinition, a QueryDefinition or a name such as 'mrr'"

@@ -62,7 +62,7 @@ class Selection:
                 else:
                     yield key, self._name(entry).measure(**self._options)
             return
-        if isinstance(metrics, str) or measure_of(metrics):
+        if isinstance(metrics, str) or measure_of(metrics) or hasattr(metrics, "compute"):
             metrics = [metrics]
         if not isinstance(metrics, Sequence):
             got = f"{type(metrics).__name__}: pass a list"

@@ -41,7 +41,9 @@ def warn_of_masked_scores(scores: Any, exclude: object) -> bool:
     is_array = isinstance(scores, Tensor | np.ndarray) and scores.ndim == 2
     if not is_array or exclude is not None:
         return False
-    rows = torch.as_tensor(scores[:_ROWS])
+    rows = scores[:_ROWS]
+    if isinstance(rows, np.ndarray):
+        rows = torch.from_numpy(np.array(rows))
     number = int(rows.isneginf().sum()) if rows.is_cpu and rows.is_floating_point() else 0
     if number:
         warn(
@@ -152,8 +154,9 @@ def warn_of_rows(analysis: "Analysis", rows: Rows, flags: int) -> None:
     if flags & fault.NAN and analysis.num_nan:
         warn(
             f"{analysis.num_nan} of {int(Columns(analysis.rows).count.sum())} ranking tasks have "
-            "NaN scores; a NaN never helps: a NaN true score ranks last, a NaN candidate counts "
-            "as better than the truth"
+            "NaN scores, which count against the model: a NaN target ranks last, a NaN candidate "
+            "above the target. So values may be too low. Check the model: "
+            "torch.isnan(scores).any()"
         )
 
 

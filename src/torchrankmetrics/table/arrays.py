@@ -1,5 +1,6 @@
 """Rows as plain arrays by name, and from columns of text."""
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.errors import warn
+from torchrankmetrics.errors import missing_extra, warn
 from torchrankmetrics.parsing import is_plain, parse_number
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
@@ -203,6 +204,8 @@ def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], sour
     if not ("rank" in found) ^ (found.keys() >= {"optimistic", "pessimistic"}):
         upper = any(str(name) not in known and str(name).lower() in known for name in names)
         hint = "; write names in lower case" * upper
+        if not upper and (near := difflib.get_close_matches("rank", map(str, names), n=1)):
+            hint = f"; rename {shorten(near[0])} to 'rank'"
         raise ValueError(
             "columns must contain rank, or optimistic and pessimistic (with ties); got "
             f"{listed}{hint}"
@@ -232,7 +235,10 @@ def from_frame(frame: Any) -> Tensor:
 
 def to_frame(rows: Tensor) -> "pandas.DataFrame":
     """Return the arrays of ``to_arrays`` as a data frame, with sides as words and missing ids as NA."""
-    import pandas
+    try:
+        import pandas
+    except ImportError as error:
+        raise missing_extra("to_pandas", "pandas", "pandas") from error
 
     frame = pandas.DataFrame(to_arrays(rows))
     for column in frame.columns.intersection(["group", "sample_id", "query"]):

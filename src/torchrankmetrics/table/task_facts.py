@@ -1,5 +1,7 @@
 """`TaskFacts`: facts of ranking tasks apart from their ranks."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from typing import Any, NamedTuple
 
 from torch import Tensor
