@@ -1,4 +1,4 @@
-"""`DropIn`: a metric with the constructor and `update` of another library, and the table of its ranks."""
+"""`DropIn`: a metric with the arguments of another library, and the table of its ranks."""
 
 import torch
 
