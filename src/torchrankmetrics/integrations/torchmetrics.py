@@ -114,7 +114,7 @@ class RetrievalMetric(DropIn):
         *,
         sample_id: Integers | None = None,
     ) -> None:
-        """Store scores and labels; documents of one index are one query in all updates and processes.
+        """Store scores and labels; entries of one index are one query over updates and processes.
 
         Args:
             preds (Tensor): scores of any shape, higher is better.
@@ -203,9 +203,9 @@ class RetrievalMAP(RetrievalMetric):
     """torchmetrics' ``RetrievalMAP``: the equal metric is ``ap``.
 
     With top_k, torchmetrics divides the sum of precisions by the number of relevant documents
-    within the first k, so that finding fewer of them can raise the value. trec_eval divides by the number
-    of all relevant documents of the query: this is ``ap@k``. Tied scores with top_k have ``ap@k``
-    over ``recall@k``, both expected over the orders of ties.
+    within the first k, so that finding fewer of them can raise the value. trec_eval divides by the
+    number of all relevant documents of the query: this is ``ap@k``. Tied scores with top_k have
+    ``ap@k`` over ``recall@k``, both expected over the orders of ties.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torchmetrics import RetrievalMAP
@@ -225,7 +225,7 @@ class RetrievalMAP(RetrievalMetric):
 
 
 class RetrievalNormalizedDCG(RetrievalMetric):
-    """torchmetrics' ``RetrievalNormalizedDCG``: the equal metric is ``ndcg``, with top_k ``ndcg@k``.
+    """torchmetrics' ``RetrievalNormalizedDCG``: the equal metric is ``ndcg`` or ``ndcg@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torchmetrics import RetrievalNormalizedDCG
@@ -304,7 +304,7 @@ class RetrievalHitRate(RetrievalMetric):
 
 
 class RetrievalFallOut(RetrievalMetric):
-    """torchmetrics' ``RetrievalFallOut``: the equal metric with top_k is ``fall_out@k``; lower is better.
+    """torchmetrics' ``RetrievalFallOut``: the equal metric is ``fall_out@k``; lower is better.
 
     ``empty_target_action`` is for queries whose documents are all relevant. Queries without a
     relevant document have the share of their documents within the first k.
