@@ -151,7 +151,8 @@ def compare(
             raise TypeError(
                 "after a dict of models the metric is the second argument: compare({...}, metric)"
             )
-        models, metrics = cast("Mapping[Any, Models]", a), _entries(metric if b is None else b)
+        models = cast("Mapping[Any, Models]", a)
+        metrics = _entries(metric if b is None else b)
         return _compare_all(models, metrics, cluster, baseline, confidence_level, draws)
     if b is None:
         raise TypeError(
@@ -224,7 +225,8 @@ def _aligned(
             raise ValueError(
                 "cluster must be 'auto' or None, and metric one name, for values of queries"
             )
-        rows, clusters = value_rows(flat, of_runs), None
+        rows = value_rows(flat, of_runs)
+        clusters = None
         measures = [value_measure(metrics[0], rows)]
     else:
         ranks = cast("list[Evaluation]", flat)

@@ -247,7 +247,8 @@ def _task(place: tuple[int, int]) -> str:
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     """Raise a ValueError if tasks differ in anything except their ranks; rows (n, 10) of both, in one order."""
-    one, other = Columns(a), Columns(b)
+    one = Columns(a)
+    other = Columns(b)
     columns = {
         name: (getattr(one, name), getattr(other, name))
         for name in ("side", "num_candidates", "group")
@@ -259,7 +260,8 @@ def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     }.items():
         different = np.flatnonzero(x != y)
         if len(different):
-            at, sample = different[0], int(one.sample_id[different[0]])
+            at = different[0]
+            sample = int(one.sample_id[different[0]])
             task = str(at) if sample == ABSENT else _task((int(one.side[at]), sample))
             raise ValueError(
                 f"{name_a} and {name_b} differ in {name} at {len(different)} tasks, first task "

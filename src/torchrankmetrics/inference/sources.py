@@ -91,7 +91,8 @@ def _have_same_names(parts: Sequence[Rows], label: IntArray) -> bool:
     if (has_name.any(0) != has_name.all(0)).any():
         return False
     for part in parts:
-        own, named = Columns(part), Columns(part).query >= 0
+        own = Columns(part)
+        named = Columns(part).query >= 0
         # the label separates different names; equal queries without a name may have several labels
         keys = np.stack([own.side, own.query, label], 1)[named]
         if len(np.unique(keys, axis=0)) > len(np.unique(keys[:, :2], axis=0)):
@@ -139,7 +140,8 @@ class ClusteredSource:
         if measure is not None:
             sample, clusters = self.sample(measure)
         elif self.clusters is None:
-            sample, clusters = self.analysis.sample(), None
+            sample = self.analysis.sample()
+            clusters = None
         else:
             (sample,), used = PairedSource([self.analysis.all_rows]).sample("both", "micro", 1)
             clusters = self.clusters.take(used)

@@ -122,7 +122,8 @@ class Units:
     @cached_property
     def difference(self) -> FloatArray:
         """(u,) sums of w (f^A - f^B) of the first two means; 0 if it is rounding."""
-        first, second = self.sums[:, 0], self.sums[:, 1]
+        first = self.sums[:, 0]
+        second = self.sums[:, 1]
         difference = first - second
         difference[np.abs(difference) <= 1e-13 * (np.abs(first) + np.abs(second))] = 0.0
         return difference
@@ -217,7 +218,8 @@ def interval_through(
 ) -> Estimate:
     """Transform the standard error and the ends for a mean by a monotone g (delta method), within its limits."""
     error, low, high = of_mean
-    low, high = max(low, limits[0]), min(high, limits[1])
+    low = max(low, limits[0])
+    high = min(high, limits[1])
     effective_tasks = units.effective_tasks(units.influence[:, 0])
     if definition.is_share:
         effective_tasks = share_effective_tasks(units, effective_tasks)
@@ -233,11 +235,9 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 +
     a^2 T^3 / 27 + a / 6 is inverted at Student's quantiles.
     """
-    u, mean, error = (
-        units.influence[:, 0],
-        float(units.mean[0]),
-        math.sqrt(float(units.covariance[0, 0])),
-    )
+    u = units.influence[:, 0]
+    mean = float(units.mean[0])
+    error = math.sqrt(float(units.covariance[0, 0]))
     if error == 0:
         return mean, mean
     a = float((units.count * u**3).sum()) / float((units.count * u**2).sum()) ** 1.5
@@ -283,7 +283,8 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
         n = min(n, units.effective)
     quantile = student.ppf((1 + level) / 2, freedom)
     low, high = wilson(p, n, float(quantile))
-    hits, misses = p * n, (1 - p) * n
+    hits = p * n
+    misses = (1 - p) * n
     if 0 < hits <= _FEW:
         low = min(low, float(chi2.ppf(1 - level, 2 * hits)) / 2 / n)
     if 0 < misses <= _FEW:
@@ -293,7 +294,8 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
 
 def wilson(p: float, n: float, z: float) -> tuple[float, float]:
     """Wilson's interval of a share p of n tasks, at the quantile z (doi:10.1080/01621459.1927.10502953)."""
-    center, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    center = p + z * z / (2 * n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     return (center - half) / scale, (center + half) / scale
 
@@ -301,7 +303,8 @@ def wilson(p: float, n: float, z: float) -> tuple[float, float]:
 def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray]:
     """Yield blocks (b, u) of the number of draws of each of u entries, with ``count`` (u,) equal units per entry."""
     rng = np.random.default_rng(seed)
-    u, n = len(count), int(count.sum())
+    u = len(count)
+    n = int(count.sum())
     step = max(1, _CELLS // max(u, n))
     for start in range(0, n_resamples, step):
         size = min(step, n_resamples - start)
@@ -317,7 +320,8 @@ def studentised_interval(
 ) -> tuple[float, float, float]:
     """Standard error and ends of the bootstrap-t interval of a mean: M - q se, q quantiles of (M* - M) / se*."""
     # Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593)
-    mean, weight = float(units.mean[0]), units.weight
+    mean = float(units.mean[0])
+    weight = units.weight
     centered = units.sums[:, 0] - weight * mean
     columns = np.stack([weight, centered, weight**2, weight * centered, centered**2], 1)
 
@@ -401,7 +405,8 @@ def replicate_values(
     else:
         unit, drawn = clusters.units(samples[0].count)
     times = samples[0].count // drawn[unit]
-    weight, columns = samples[0].weight, []
+    weight = samples[0].weight
+    columns = []
     for one in samples if rank_type != "expected" else ():
         x = apply_transform(definition.f, one.rank(rank_type), num_candidates=N)
         order = np.argsort(x)  # once, not in each median

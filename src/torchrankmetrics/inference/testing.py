@@ -32,7 +32,8 @@ def share_difference(
 ) -> tuple[float, float]:
     """Interval of the difference of two paired shares: the wider of Tango's and Clopper and Pearson's of discordant."""
     # Tango 1998, Statist. Med. 17; Clopper and Pearson's agrees with McNemar's exact p
-    score, discordant = tango(only_a, only_b, num_tasks, level), only_a + only_b
+    score = tango(only_a, only_b, num_tasks, level)
+    discordant = only_a + only_b
     low, high = clopper_pearson(only_a, discordant, level) if discordant else (0.5, 0.5)
     low, high = ((2 * end - 1) * discordant / num_tasks for end in (low, high))
     return min(score[0], low), max(score[1], high)
@@ -76,7 +77,9 @@ def _score(only_a: float, only_b: float, n: float, delta: float) -> float:
     q = (math.sqrt(max(b * b + 8 * n * only_b * delta * (1 - delta), 0.0)) - b) / (4 * n)
     variance = n * (2 * q + delta - delta * delta)
     gap = n * abs((only_a - only_b) / n - delta)
-    return gap / math.sqrt(variance) if variance > 0 else (math.inf if gap > 0 else 0.0)
+    if variance > 0:
+        return gap / math.sqrt(variance)
+    return math.inf if gap > 0 else 0.0
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
@@ -99,7 +102,9 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     p = given[tested]
     if (wrong := (p < 0) | (p > 1)).any():
         raise ValueError(f"p_values must be in [0, 1], got {p[wrong][0]}")
-    order, adjusted, stepped = np.argsort(p, kind="stable"), given.copy(), np.empty_like(p)
+    order = np.argsort(p, kind="stable")
+    adjusted = given.copy()
+    stepped = np.empty_like(p)
     stepped[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
     adjusted[tested] = stepped
     return adjusted
@@ -160,11 +165,14 @@ class SeededModels:
     """
 
     def __init__(self, units: Units, sizes: tuple[int, ...], g: Transform) -> None:
-        self.units, self.sizes = units, sizes
+        self.units = units
+        self.sizes = sizes
         values = apply_transform(g, units.mean, "g")
         influence = units.influence * transform_slopes(g, units.mean)
-        value, means = [], []
-        self.between, self.interaction = [], []
+        value = []
+        means = []
+        self.between = []
+        self.interaction = []
         for end, size in zip(np.cumsum(sizes), sizes, strict=True):
             model = slice(end - size, end)
             value.append(float(values[model].mean()))
@@ -192,10 +200,8 @@ class SeededModels:
         seeds = sum(max(self.between[i] - self.interaction[i], 0.0) for i in known)
         tasks = max(of_tasks - interaction, 0.0)
         split = SeedSplit(seeds, tasks, interaction, sizes)
-        error, rounding = (
-            math.sqrt(split.total),
-            1e-12 * max(abs(float(self.value[i])) for i in models),
-        )
+        error = math.sqrt(split.total)
+        rounding = 1e-12 * max(abs(float(self.value[i])) for i in models)
         least = max(2.0 ** (1 - self.units.size), sys.float_info.min)
         if error <= rounding:
             value = value if abs(value) > rounding else 0.0

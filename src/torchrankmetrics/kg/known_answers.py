@@ -33,7 +33,9 @@ _VERSIONS = (b"1", b"2")
 # facts about a side, in the header
 _ABOUT = ("sizes", "num_answers", "longest", "lengths", "sha256")
 _FIRST = b"torchrankmetrics known triples "
-_HEADER, _DIGEST, _ITEM = 4096, 32, 8
+_HEADER = 4096
+_DIGEST = 32
+_ITEM = 8
 _ENTRIES = 4096  # of a block that has a digest: 32 KiB
 IntArray = npt.NDArray[np.int64]
 
@@ -55,7 +57,10 @@ class CheckedBlocks:
     def __init__(
         self, numbers: IntArray, size: int, digests: bytes | memoryview, damaged: str
     ) -> None:
-        self._numbers, self._size, self._digests, self._damaged = numbers, size, digests, damaged
+        self._numbers = numbers
+        self._size = size
+        self._digests = digests
+        self._damaged = damaged
         self._right = np.zeros(-(-len(numbers) // size), dtype=bool)
 
     def check(self, start: IntArray, stop: IntArray) -> None:
@@ -111,7 +116,9 @@ class KnownAnswers:
     def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
         """Use sorted tensors without copying or reading them; ``blocks`` check them when they are first read."""
         known = cls.__new__(cls)
-        known.index, known._blocks, known._copies = index, blocks, {}
+        known.index = index
+        known._blocks = blocks
+        known._copies = {}
         return known
 
     def check(self) -> None:
@@ -134,19 +141,21 @@ class KnownAnswers:
         device = columns[0].device
         if device != self.index.answers.device:
             return self.to(device).of_columns(*columns)
-        index, ids, key, inside = self.index, list[Any](columns), cast("Any", 0), cast("Any", True)
+        index = self.index
+        ids = list[Any](columns)
+        key = cast("Any", 0)
+        inside = cast("Any", True)
         known: Any = index.key
         starts: Any = index.start
         if known.is_cpu:  # NumPy's calls cost a fifth of torch's
-            ids, known, starts = (
-                [column.numpy() for column in columns],
-                known.numpy(),
-                starts.numpy(),
-            )
+            ids = [column.numpy() for column in columns]
+            known = known.numpy()
+            starts = starts.numpy()
         for column, size in zip(ids, index.sizes, strict=True):
             key = key * size + column  # as _index writes keys
             inside = inside & (column >= 0) & (column < size)
-        start, length = key * 0, key * 0
+        start = key * 0
+        length = key * 0
         if len(known):
             place: Any = torch.searchsorted(index.key, torch.as_tensor(key, device=device))
             place = (place.numpy() if place.is_cpu else place).clip(max=len(known) - 1)
@@ -184,7 +193,8 @@ class KnownAnswers:
         self, place: IntArray, key: IntArray, start: IntArray, stop: IntArray
     ) -> None:
         # if damage misleads the search, the keys around the place do not enclose the requested key
-        known, (keys, starts, answers) = self.index.key.numpy(), self._blocks
+        known = self.index.key.numpy()
+        (keys, starts, answers) = self._blocks
         before = np.maximum(place - 1, 0)
         keys.check(before, place + 1)
         too_far = (known[before] >= key) & (place > 0)
@@ -195,7 +205,8 @@ class KnownAnswers:
 
 
 def _index(queries: Integers, answers: Integers) -> AnswerIndex:
-    queries, answers = as_ids(queries, "queries"), as_ids(answers, "answers")
+    queries = as_ids(queries, "queries")
+    answers = as_ids(answers, "answers")
     queries = queries[:, None] if queries.ndim == 1 else queries
     if queries.ndim != 2 or not queries.shape[1] or answers.shape != queries.shape[:1]:
         raise ValueError(
@@ -210,7 +221,8 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
             name = "answers" if i == len(ends) - 1 else "queries"
             raise IndexError(f"{name} must hold ids of at least 0, got {low}")
     *sizes, num_answers = (high + 1 for _, high in ends)
-    sizes, width = [max(size, 1) for size in sizes], max(num_answers, 1)
+    sizes = [max(size, 1) for size in sizes]
+    width = max(num_answers, 1)
     if math.prod(sizes) * width >= 1 << 62:
         raise ValueError(
             f"ids are too large for a 63-bit key (sizes {[*sizes, width]}); renumber them densely "
@@ -225,7 +237,9 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
         both.numpy().sort()  # a sixth of the time of torch, which sorts indices too
     else:
         both = both.sort().values
-    spare, both = both, torch.unique_consecutive(both)  # new memory costs more than the arithmetic
+    # new memory costs more than the arithmetic
+    spare = both
+    both = torch.unique_consecutive(both)
     query = torch.bitwise_right_shift(both, bits, out=spare.resize_(len(both)))
     key, lengths = torch.unique_consecutive(query, return_counts=True)
     longest = int(lengths.max()) if len(lengths) else 0
@@ -238,7 +252,8 @@ def write_known(
     path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownAnswers]
 ) -> None:
     """Write indices to a file, completely or not at all."""
-    sides, arrays = {}, []
+    sides = {}
+    arrays = []
     for side, one in known.items():
         one.check()
         own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
@@ -282,14 +297,13 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # read-only memory: nothing writes to an index
         numbers = torch.from_numpy(np.frombuffer(mapped, np.int64, sum(lengths), _HEADER))
-    parts, digests, known = (
-        iter(torch.split(numbers, lengths)),
-        memoryview(mapped)[_HEADER + numbers.nbytes :],
-        {},
-    )
+    parts = iter(torch.split(numbers, lengths))
+    digests = memoryview(mapped)[_HEADER + numbers.nbytes :]
+    known = {}
     for side, (*about, _, of_arrays) in sides.items():
         key, start, answers = own = [next(parts) for _ in range(3)]
-        blocks, damaged = [], f"{name} is damaged: a checksum of the {side} side does not match"
+        blocks = []
+        damaged = f"{name} is damaged: a checksum of the {side} side does not match"
         for i, part in enumerate(own):
             if of_arrays:  # version 1
                 blocks.append(

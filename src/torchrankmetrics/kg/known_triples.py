@@ -58,10 +58,8 @@ class KnownTriples:
         # a copy is made by columns, as the index reads them
         known = parts[0] if len(parts) == 1 else torch.cat([part.T for part in parts], 1).T
         # "relation" is added when it is first needed
-        tails, heads = (
-            KnownAnswers(known[:, :2], known[:, 2]),
-            KnownAnswers(known[:, 1:], known[:, 0]),
-        )
+        tails = KnownAnswers(known[:, :2], known[:, 2])
+        heads = KnownAnswers(known[:, 1:], known[:, 0])
         self._sides: dict[str, KnownAnswers] = {"tail": tails, "head": heads}
         least = max(tails.index.num_answers, heads.index.num_answers)
         self.num_entities = (

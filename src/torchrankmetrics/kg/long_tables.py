@@ -249,10 +249,8 @@ def _check_whole(columns: Arrays, owner: npt.NDArray[np.int64], num_rows: int | 
         wrong |= number != check_int("num_rows", num_rows, 1)
     if wrong.any():
         first = int(wrong.argmax())
-        query, rows = (
-            columns["query"][owner == first][0],
-            "" if num_rows is None else f" and {num_rows} rows",
-        )
+        query = columns["query"][owner == first][0]
+        rows = "" if num_rows is None else f" and {num_rows} rows"
         raise ValueError(
             f"query {query} has {number[first]} rows here, {true[first]} of them true; it "
             f"must be whole in one partition, with a relevant item{rows}: partition the table by "

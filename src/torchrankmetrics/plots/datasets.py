@@ -143,7 +143,8 @@ class _Dataset:
             raise ValueError(
                 f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one"
             )
-        self.name, self.definition = name, definition
+        self.name = name
+        self.definition = definition
         self.analyses = draw.analyses_of(given, name)
         counts = [one.sample().candidate_counts for one in self.analyses.values()]
         if len({one.digest for one in counts}) > 1:
@@ -158,7 +159,8 @@ class _Dataset:
         """Value of a model and the ends of its interval; NaN where there is none."""
         if model not in self.analyses:
             return [math.nan] * 3
-        analysis, measure = self.analyses[model], Measure(self.definition)
+        analysis = self.analyses[model]
+        measure = Measure(self.definition)
         value = measure.value(analysis)
         if analysis.sample().num_tasks < 2 or not self.definition.is_function_of_mean():
             return [value, math.nan, math.nan]
@@ -171,7 +173,9 @@ def _draw_view(
     panel: Axes, data: list[_Dataset], models: list[str], ends: FloatArray, view: View
 ) -> FloatArray:
     """Draw a panel: values and intervals of all models in a view; return the values (models, datasets)."""
-    definition, x, step = data[0].definition, np.arange(len(data)), 0.62 / len(models)
+    definition = data[0].definition
+    x = np.arange(len(data))
+    step = 0.62 / len(models)
     in_view = [affine_view(definition, view, one.moments)[0] for one in data]
     values = np.empty_like(ends)
     for j, change in enumerate(in_view):

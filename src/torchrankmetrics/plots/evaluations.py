@@ -202,8 +202,10 @@ def ties(models: Models, metric: str = "mrr", *, ax: Axes | None = None) -> tupl
 def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
     """Share of the tasks with r / N at most x, each rank spread evenly over (optimistic - 1, pessimistic] / N."""
     N = sample.known_candidates
-    low, high = (sample.optimistic - 1) / N, sample.pessimistic / N
-    at, slope = np.concatenate([low, high]), sample.mass / (high - low) / sample.total
+    low = (sample.optimistic - 1) / N
+    high = sample.pessimistic / N
+    at = np.concatenate([low, high])
+    slope = sample.mass / (high - low) / sample.total
     order = np.argsort(at)
     slopes = np.concatenate([slope, -slope])[order].cumsum()  # of the sum between two ends
     shares: FloatArray = np.interp(
@@ -253,7 +255,9 @@ def forest(
     _check_scales(keys)
     lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
     fig, ax = draw.canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
-    rows, number, labels = range(len(lines)), f"{'+' * bool(differences)}.4f", []
+    rows = range(len(lines))
+    number = f"{'+' * bool(differences)}.4f"
+    labels = []
     centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
     ax.hlines(
         rows,
@@ -264,7 +268,8 @@ def forest(
     )
     ax.plot(centers, rows, "|", color=draw.ink(ax), markersize=10, markeredgewidth=1.8)
     for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
-        text, pair = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]", ""
+        text = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]"
+        pair = ""
         if isinstance(row, Comparison):
             text += "" if row.p_adjusted is None else f"  p = {row.p_adjusted:.2g}"
             pair = " − ".join(row.models or ())

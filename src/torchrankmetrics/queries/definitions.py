@@ -94,7 +94,8 @@ class QueryDefinition(MetricDefinition):
                 f"{shorten(self.name)} needs f=, a transform of ranks, or another kind=, and not "
                 "both"
             )
-        higher_is_better, is_mean = self.higher_is_better, self.aggregation == "mean"
+        higher_is_better = self.higher_is_better
+        is_mean = self.aggregation == "mean"
         if higher_is_better is None:
             higher_is_better = (
                 self.f is None
@@ -227,7 +228,8 @@ class QueryDefinition(MetricDefinition):
             (N, m), count = distinct_rows(columns, sample.count[used])
             return replace(median_of_first_ranks(N, m, count), optimum=1.0)
         mean, variance, optimum = self._moments_of_each(sample)
-        weight, count = in_range(sample.weight[used]), sample.count[used]
+        weight = in_range(sample.weight[used])
+        count = sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
         squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))

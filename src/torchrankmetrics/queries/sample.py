@@ -54,7 +54,8 @@ class QuerySample(Sample):
         cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray
     ) -> "QuerySample":
         """Queries whose relevant items are anywhere among the first places: a constant scorer, or the perfect one."""
-        size, ones = len(places), np.ones(len(places), dtype=np.int64)
+        size = len(places)
+        ones = np.ones(len(places), dtype=np.int64)
         return cls(
             np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones
         )
@@ -82,9 +83,12 @@ class QuerySample(Sample):
         cls, ranks: IntArray, num_candidates: int, gain: FloatArray | None = None
     ) -> "QuerySample":
         """Queries with equal m and N, from ranks (Q, m) without ties, ascending unless they have gains (Q, m)."""
-        (size, m), flat = ranks.shape, ranks.ravel()
-        one, gain = np.ones(size, dtype=np.int64), None if gain is None else gain.ravel()
-        starts, ones = np.arange(size + 1) * m, np.ones_like(flat)
+        (size, m) = ranks.shape
+        flat = ranks.ravel()
+        one = np.ones(size, dtype=np.int64)
+        gain = None if gain is None else gain.ravel()
+        starts = np.arange(size + 1) * m
+        ones = np.ones_like(flat)
         return cls(starts, flat, flat, ones, one * num_candidates, np.ones(size), one, gain=gain)
 
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
@@ -101,7 +105,8 @@ class QuerySample(Sample):
                 np.where(changes(self.query, self.optimistic), np.arange(len(passed)), 0)
             )
             above = passed - passed[first]
-        low, high = self.optimistic + above, self.pessimistic - above
+        low = self.optimistic + above
+        high = self.pessimistic - above
         low = low if rank_type == "optimistic" else high - self.answers + 1
         return replace(self, optimistic=low, pessimistic=low + self.answers - 1)
 
@@ -170,9 +175,11 @@ class QuerySample(Sample):
             every = np.arange(len(self))
             return every, every, np.ones(len(self)), self.num_answers
         order = np.lexsort((-self.gain, self.query))
-        query, gain = self.query[order], self.gain[order]
+        query = self.query[order]
+        gain = self.gain[order]
         first = np.flatnonzero(changes(query, gain))
-        query, number = query[first], np.add.reduceat(self.answers[order], first)
+        query = query[first]
+        number = np.add.reduceat(self.answers[order], first)
         return np.flatnonzero(changes(query)), query, gain[first], number
 
     def take(self, index: npt.NDArray[Any]) -> "QuerySample":

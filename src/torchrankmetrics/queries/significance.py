@@ -54,14 +54,16 @@ def query_p_value(
     probability of the best orders, if the kind of metric counts them.
     """
     sample = sample.take(definition.used(sample))
-    value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
+    value = definition.value(sample, "pessimistic")
+    moments = definition.null_moments(sample)
     if math.isnan(value):
         raise ValueError(
             f"{shorten(definition.name)} needs a query that has a value to have a p-value"
         )
     if moments.variance == 0:
         return 0.0, 0.0
-    kind, better = definition.kind, 1 if definition.higher_is_better else -1
+    kind = definition.kind
+    better = 1 if definition.higher_is_better else -1
     terms = _terms(sample, kind.is_graded)
     task = kind.as_task() if all(m == 1 and gain is None for _, m, gain in terms.shapes) else None
     if task is not None:

@@ -38,12 +38,15 @@ def read_predictions(
             raise ValueError(
                 f"{key} must be given once, as an argument or in the dict of predictions"
             )
-    positive, negatives = predictions["y_pred_pos"], predictions["y_pred_neg"]
+    positive = predictions["y_pred_pos"]
+    negatives = predictions["y_pred_neg"]
     if not _is_ragged(negatives):
-        positive, negatives = as_tensor(positive, "y_pred_pos"), as_tensor(negatives, "y_pred_neg")
+        positive = as_tensor(positive, "y_pred_pos")
+        negatives = as_tensor(negatives, "y_pred_neg")
         if positive.is_floating_point() and negatives.is_floating_point():
             wide = torch.promote_types(positive.dtype, negatives.dtype)
-            positive, negatives = positive.to(wide), negatives.to(wide)
+            positive = positive.to(wide)
+            negatives = negatives.to(wide)
         positive = positive.to(negatives.device)
     return (
         positive,
@@ -79,8 +82,10 @@ def count_negatives(
     if len({*map(len, lists)}) > 1:
         flat = as_tensor([score for part in lists for score in part], "negatives")
         negatives = torch.split(flat, [*map(len, lists)])
-    B, device = len(positive), positive.device
-    row, excluded = torch.arange(B, device=device), Excluded()
+    B = len(positive)
+    device = positive.device
+    row = torch.arange(B, device=device)
+    excluded = Excluded()
     length = None  # of the list of each positive, where the negatives are lists
     if _is_ragged(negatives):
         if indexes is not None or len(negatives) != B:
@@ -88,7 +93,9 @@ def count_negatives(
                 f"negatives must have a vector for each of {B} positives, without indexes; got "
                 f"{len(negatives)}"
             )
-        parts, sizes, dtype = [], [], positive.dtype
+        parts = []
+        sizes = []
+        dtype = positive.dtype
         for i, part in enumerate(negatives):
             part = part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]")
             if part.dtype is not dtype or part.ndim != 1:

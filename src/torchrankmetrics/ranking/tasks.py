@@ -111,7 +111,8 @@ def read_tasks(
     If ``by_query``, by default if target has pairs of (row, column), the row of each task is
     stored, and it is flagged whether the target is excluded from the other tasks of the row.
     """
-    (B, N), faults = shape, []
+    (B, N) = shape
+    faults = []
     (row, column, gain), empty = _read_target(target, shape, device)
     excluded = read_exclude(exclude, shape, device)
     if not column.is_cpu:  # to look would wait for the device
@@ -289,7 +290,8 @@ def _slices_of_pairs(row: Tensor, column: Tensor, B: int, N: int) -> Excluded:
     On an accelerator no shape depends on the data, so that nothing waits for it: pairs out of range
     are dropped.
     """
-    key, bad = row * N + column, None
+    key = row * N + column
+    bad = None
     if not row.is_cpu:
         wrong = (row < 0) | (row >= B) | (column < 0) | (column >= N)
         bad = wrong.any()

@@ -100,7 +100,8 @@ def averages(table: StudyTable) -> Averages:
     for one in table.measures:
         chosen, values, left_out = complete_values(table, one)
         falling = -values if one.higher_is_better else values
-        ranks, leading = rankdata(falling, axis=1), falling == falling.min(1, keepdims=True)
+        ranks = rankdata(falling, axis=1)
+        leading = falling == falling.min(1, keepdims=True)
         for i, model in enumerate(table.models):
             cells = [table.cells[one.key, model, data] for data in chosen]
             counts = _Counts(float(ranks[:, i].mean()), int(leading[:, i].sum()), cells)

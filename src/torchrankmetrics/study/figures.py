@@ -73,7 +73,8 @@ def critical_difference(
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), figure 1.
     """
-    k, bars = len(models), len(ranks.cliques)
+    k = len(models)
+    bars = len(ranks.cliques)
     half = (k + 1) // 2  # labels on the left
     fig, ax = draw.canvas(ax, width=4.6, height=0.9 + 0.16 * bars + 0.24 * half)
     below = 0.35 + 0.3 * bars
@@ -111,11 +112,17 @@ def _draw_models(ax: Axes, models: Sequence[str], mean: Sequence[float], below: 
     k = len(models)
     for place, i in enumerate(sorted(range(k), key=lambda i: mean[i])):
         if place < (k + 1) // 2:
-            x, y, text = 1, -below - 0.5 * place, f"{models[i]}  {mean[i]:.2f}"
-            shift, align = -4, "right"
+            x = 1
+            y = -below - 0.5 * place
+            text = f"{models[i]}  {mean[i]:.2f}"
+            shift = -4
+            align = "right"
         else:
-            x, y, text = k, -below - 0.5 * (k - 1 - place), f"{mean[i]:.2f}  {models[i]}"
-            shift, align = 4, "left"
+            x = k
+            y = -below - 0.5 * (k - 1 - place)
+            text = f"{mean[i]:.2f}  {models[i]}"
+            shift = 4
+            align = "left"
         ax.plot([mean[i], mean[i], x], [0, y, y], color=draw.ink(ax), linewidth=1)
         ax.annotate(text, (x, y), (shift, 0), va="center", ha=align, **_SMALL)
 

@@ -95,9 +95,11 @@ def ranking(table: StudyTable) -> Ranking:
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html).
     """
-    one, level = table.measures[0], table.confidence_level
+    one = table.measures[0]
+    level = table.confidence_level
     _, values, left_out = complete_values(table, one)
-    (n, k), ranks = values.shape, rankdata(-values if one.higher_is_better else values, axis=1)
+    (n, k) = values.shape
+    ranks = rankdata(-values if one.higher_is_better else values, axis=1)
     if min(n, k) < 2:
         raise ValueError(f"mean ranks need 2 models on 2 datasets or more, got {k} and {n}")
     p_value, is_exact = friedman(ranks)
@@ -143,7 +145,8 @@ def _friedman_exact(doubled: IntArray, deviation: float) -> float | None:
     if n > _MOST_EXACT or math.factorial(k) > _MOST_SUMS or base**k >= 1 << 63:
         return None
     digits = base ** np.arange(k, dtype=np.int64)
-    sums, share = np.zeros((1, k), dtype=np.int64), np.ones(1)
+    sums = np.zeros((1, k), dtype=np.int64)
+    share = np.ones(1)
     for row in doubled:
         orders = np.array(list(itertools.permutations(row.tolist())))
         if len(sums) * len(orders) > _MOST_SUMS:

@@ -29,14 +29,19 @@ if TYPE_CHECKING:
 VERSION = 4
 AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 # more distributions than _GRID are small multiples
-_MOST_CURVES, _MOST_MODELS, _MANY_TIES, _GRID = 24, 6, 0.1, 4
+_MOST_CURVES = 24
+_MOST_MODELS = 6
+_MANY_TIES = 0.1
+_GRID = 4
 
 
 class Page:
     """Results of a page; ``across`` has averages, ranks and differences, unless they are undefined."""
 
     def __init__(self, study: "RankStudy", table: StudyTable) -> None:
-        self.study, self.table, self.drawn = study, table, table.models[:_MOST_MODELS]
+        self.study = study
+        self.table = table
+        self.drawn = table.models[:_MOST_MODELS]
         self.tests: dict[str, Any] = {
             "confidence_level": table.confidence_level,
             "cluster": table.cluster,
@@ -123,7 +128,9 @@ class Page:
 
     def html(self, title: str) -> str:
         """Write the page; ImportError without matplotlib."""
-        table, numbers, manifest = self.table, count(1), self.manifest()
+        table = self.table
+        numbers = count(1)
+        manifest = self.manifest()
 
         def figure(drawn: list[Any], caption: str) -> dict[str, Any]:
             number = next(numbers)
@@ -162,7 +169,8 @@ class Page:
     def _distributions(self) -> list[tuple[list[Any], str]]:
         """Rank distributions with their captions: a figure each, or one figure of small multiples."""
         datasets = [name for name, facts in self.table.facts.items() if facts.fewest][:_MOST_CURVES]
-        small, drawn = len(datasets) > _GRID, []
+        small = len(datasets) > _GRID
+        drawn = []
         for name in datasets:
             runs = self.study.dataset(name).models
             rows = {
@@ -179,7 +187,8 @@ class Page:
 
     def manifest(self) -> dict[str, Any]:
         """Everything that the numbers of the page depend on, and every number of its tables."""
-        table, study = self.table, self.study
+        table = self.table
+        study = self.study
         packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
         tables = {"values": table.records()} | self.tables
         return {
@@ -203,7 +212,8 @@ def manifest_text(manifest: dict[str, Any]) -> str:
 
 def _file(read: LoadedRun) -> dict[str, Any]:
     """Names of a run, its file, the SHA-256 of its canonical rows (little-endian, row by row), and its protocol."""
-    analysis, run = read.analysis, read.run
+    analysis = read.analysis
+    run = read.run
     names = {"model": run.model, "dataset": run.dataset, "seed": run.seed, "file": run.file}
     if run.values:
         content = json.dumps(
@@ -213,7 +223,9 @@ def _file(read: LoadedRun) -> dict[str, Any]:
     else:
         content = np.ascontiguousarray(analysis.rows, dtype="<i8").tobytes()
         columns = Columns(analysis.rows)
-        N, group, ids = columns.num_candidates, columns.group, columns.sample_id
+        N = columns.num_candidates
+        group = columns.group
+        ids = columns.sample_id
         protocol = {
             "tasks": int(columns.count.sum()),
             "sides": [str(side) for side in analysis.sides],

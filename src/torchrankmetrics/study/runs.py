@@ -45,7 +45,8 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
     the same text.
     """
     base, rest = _split(pattern)
-    expression, literals = re.escape(rest).replace(r"\*", "[^/]*"), _PART.split(rest)[::2]
+    expression = re.escape(rest).replace(r"\*", "[^/]*")
+    literals = _PART.split(rest)[::2]
     for name in FIELDS:
         part = re.escape(f"{{{name}}}")
         expression = expression.replace(part, f"(?P<{name}>[^/]+)", 1).replace(part, f"(?P={name})")
@@ -179,7 +180,9 @@ class LoadedRun:
     """
 
     def __init__(self, run: Run, metric: str) -> None:
-        self.run, self.tasks, self.notes = run, "", list[str]()
+        self.run = run
+        self.tasks = ""
+        self.notes = list[str]()
         if metric:
             (self.rows,) = value_rows([run.values[metric]], [run.label])
             self.tasks = repr(sorted(map(str, run.values[metric])))
@@ -190,12 +193,14 @@ class LoadedRun:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RankMetricWarning)
             self.analysis = Analysis([table.rows])
-            self.rows, has_order = self.analysis.all_rows, True
+            self.rows = self.analysis.all_rows
+            has_order = True
             if (Columns(self.analysis.rows).sample_id == ABSENT).any():
                 try:
                     self.rows = paired_rows([table], [run.label])[0][0]
                 except ValueError:
-                    self.rows, has_order = self.analysis.rows, False
+                    self.rows = self.analysis.rows
+                    has_order = False
         self.notes += dict.fromkeys(
             str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)
         )
@@ -241,7 +246,9 @@ class DataSet:
 
     def __init__(self, given: Sequence[Run], metric: str) -> None:
         runs = [LoadedRun(run, metric) for run in given if not metric or metric in run.values]
-        self.metric, self.runs = metric, runs  # in the order of their models
+        # in the order of their models
+        self.metric = metric
+        self.runs = runs
         self.models = {
             name: list(group) for name, group in groupby(runs, key=lambda run: run.run.model)
         }

@@ -19,7 +19,8 @@ from torchrankmetrics.validation import check_choice
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
 
-EQUAL, RANDOM = "†", "‡"
+EQUAL = "†"
+RANDOM = "‡"
 _STARS = (0.05, 0.01, 0.001)
 _RECORD = (
     "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low "
@@ -111,7 +112,8 @@ class StudyTable(Rendered):
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes of printed tables."""
-        by_model, several = self.rows == "models", len(self.measures) > 1
+        by_model = self.rows == "models"
+        several = len(self.measures) > 1
         names: Any = [*self.models, None], self.datasets  # without a model: random ranking
         outer, inner = names if by_model else names[::-1]
         columns = [Column("model" if by_model else "dataset", key=True)]
@@ -164,7 +166,8 @@ class StudyTable(Rendered):
         ]
         several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
         rate = f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
-        found, bold = [self._directions], "Bold: best of its dataset."
+        found = [self._directions]
+        bold = "Bold: best of its dataset."
         if self.intervals:
             values, over = (
                 ("Means over seeds", "tasks and training seeds")
@@ -235,7 +238,8 @@ class StudyTable(Rendered):
         """A row per model, dataset and metric, with all numbers."""
         lines = []
         for data, one, model in product(self.facts, self.measures, self.models):
-            facts, cell = self.facts[data], self.cell(model, data, one.key)
+            facts = self.facts[data]
+            cell = self.cell(model, data, one.key)
             values: list[Entry] = [None] * 11
             if cell is not None:
                 values = [
@@ -292,7 +296,8 @@ class StudyTable(Rendered):
     @cached_property
     def _p_baseline(self) -> dict[Place, float]:
         """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
-        pairs, own = _pairs(self.results).items(), self.baseline
+        pairs = _pairs(self.results).items()
+        own = self.baseline
         return _holm(
             {
                 (key, b if a == own else a, data): p

@@ -76,7 +76,8 @@ def verify(
         raise ValueError(
             f"folder must be a directory with files of ranks, got {shorten(os.fspath(folder))}"
         )
-    page, study = _manifest(Path(report)), RankStudy()
+    page = _manifest(Path(report))
+    study = RankStudy()
     inputs = _read_inputs(page, report, metrics)
     unreadable = [one for run in inputs.runs for one in _add_file(study, base, *run)]
     notes = ["Only the manifest of the page is verified, not its displayed text and figures."]
@@ -134,10 +135,12 @@ def _read_inputs(page: dict[str, Any], report: object, metrics: Metrics) -> _Inp
 
 def _compared(page: dict[str, Any], ours: dict[str, Any]) -> list[_Difference]:
     """Entries of the manifest that differ from those computed again."""
-    theirs, computed = dict(_entries(page)), dict(_entries(ours))
+    theirs = dict(_entries(page))
+    computed = dict(_entries(ours))
     differing = []
     for path in computed | theirs:
-        a, b = theirs.get(path, "missing"), computed.get(path, "missing")
+        a = theirs.get(path, "missing")
+        b = computed.get(path, "missing")
         if not _is_same(path[-1], a, b):
             differing.append((": ".join(path), a, b))
     return differing

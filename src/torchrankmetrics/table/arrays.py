@@ -102,7 +102,8 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         elif name in given:
             column = as_ids(given[name], name).numpy()
         setattr(table, _COLUMNS.get(name, name), column)
-    side, count = table.side_and_flags, table.count
+    side = table.side_and_flags
+    count = table.count
     check_side_codes(side)
     refuse(count < 1, count, "count must be at least 1")
     has_id = table.sample_id != ABSENT
@@ -222,14 +223,14 @@ def of_text(values: Array, column: str) -> Array:
             f"{column} must have a value in every row, got none in row {int(missing.argmax())}"
         )
     text = np.where(missing, str(_STORED.get(column, 0)), text)
-    words, hint = (
-        dict[str, int](),
-        ": number names from 0 on, the same in all files" * (column in _OPTIONAL),
-    )
+    words = dict[str, int]()
+    hint = ": number names from 0 on, the same in all files" * (column in _OPTIONAL)
     if column == "side":
-        words, hint = SIDE_WORDS, ", or head and tail"
+        words = SIDE_WORDS
+        hint = ", or head and tail"
     elif column in _FLAGS:
-        words, hint = {"true": 1, "false": 0}, ", or true and false"
+        words = {"true": 1, "false": 0}
+        hint = ", or true and false"
     for word, number in words.items():
         text = np.where(text == word, str(number), text)
     numbers = _numbers(text)
@@ -241,10 +242,8 @@ def of_text(values: Array, column: str) -> Array:
     if column not in _FLOATS and numbers.dtype == np.float64:
         wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
         if wrong.any():
-            row, hint = (
-                int(wrong.argmax()),
-                "; ranks of ties belong into the columns optimistic and pessimistic",
-            )
+            row = int(wrong.argmax())
+            hint = "; ranks of ties belong into the columns optimistic and pessimistic"
             raise ValueError(
                 f"{column} must hold integers, got {values[row]} in row "
                 f"{row}{hint * (column == 'rank')}"

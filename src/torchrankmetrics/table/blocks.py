@@ -33,7 +33,8 @@ from torchrankmetrics.table.columns import (
 )
 from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_number
 
-_RANKS, _BEHIND_RANKS = PLACES["ranks"], slice(PLACES["side_and_flags"], None)
+_RANKS = PLACES["ranks"]
+_BEHIND_RANKS = slice(PLACES["side_and_flags"], None)
 # the columns after the ranks of a task of which only the side is known
 _UNKNOWN = {
     side: np.array([[code, ABSENT, ABSENT, ONE, 1, ABSENT, ONE]]).T
@@ -202,7 +203,8 @@ def _empty_block(rows: QueryRows, facts: TaskFacts) -> Tensor:
 
 def _columns_of(ranks: Ranks, facts: TaskFacts) -> dict[str, Tensor]:
     """Read the columns (tasks,) of rows that are not the same for all tasks, except the ranks."""
-    ranked, flags = ranks.columns, ranks.flags
+    ranked = ranks.columns
+    flags = ranks.flags
     if flags is not None and ranked.is_cpu and not flags.any():
         flags = None  # the common case
     columns: dict[str, Tensor] = {}
@@ -306,7 +308,8 @@ def _bits(
 
 def _of_tasks(tensor: Tensor, name: str, ranked: Tensor, was_tensor: bool) -> Tensor:
     """One number for each ranked task, on their device; arrays are moved to it, tensors must be on it."""
-    n, device = ranked.shape[1], ranked.device
+    n = ranked.shape[1]
+    device = ranked.device
     if tensor.ndim == 0 and name != "sample_id":
         tensor = tensor.expand(n)
     if tensor.shape != (n,):

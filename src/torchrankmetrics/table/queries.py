@@ -74,7 +74,8 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     check_not_excluded(rows)
     is_empty = is_empty_query(rows)
     alone = (columns.query == ABSENT) | is_empty
-    index, own = np.flatnonzero(alone), Columns(rows[alone])
+    index = np.flatnonzero(alone)
+    own = Columns(rows[alone])
     number = 1 - is_empty[alone].astype(np.int64)
     facts = (own.num_candidates, weights(own.rows), own.count, own.side, own.group, index)
     # the rank of a single answer is its place

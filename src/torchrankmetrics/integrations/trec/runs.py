@@ -191,7 +191,8 @@ def _as_rr(metric: Any) -> Any:
 
 def _table(lists: JudgedLists, num_candidates: NumCandidates | None) -> RankTable:
     ranks = lists.ranks(num_candidates)
-    query, sample_id = lists.number[lists.index], np.arange(len(lists.index))
+    query = lists.number[lists.index]
+    sample_id = np.arange(len(lists.index))
     table = RankTable.from_ranks(ranks, query=query, sample_id=sample_id, gain=lists.gain)
     return RankTable.concatenate([table, lists.rows_of_empty(num_candidates)])
 
@@ -217,7 +218,8 @@ def _check_known(
     length = lists.length[lists.index]
     size = table.ranks.num_candidates.numpy()[: len(length)]
     number = lists.missed_number
-    best, worst = length + number, size - number + 1
+    best = length + number
+    worst = size - number + 1
     ends = [_moved(table, lists, places) for places in (best, worst)]
     unknown = []
     for key, one in measures.items():
