@@ -164,10 +164,33 @@ def evaluate_dataset(
 ) -> DatasetResult:
     """Compute a measure for all models of a dataset; ValueError if tasks lack a column that it or the clusters need."""
     source = ClusteredSource(dataset.reference.analysis, cluster)
-    slope = 1.0
-    chance = math.nan
-    size = None
+    known = _known_before(source, measure)
+    aligned = dataset.aligned if known.can_test else {}
+    together, remark = _together(aligned, measure, cluster, known.slope)
+    cells = {
+        model: _cell(model, runs, measure, together, confidence_level, cluster)
+        for model, runs in dataset.models.items()
+    }
+    tested = () if remark else tuple(aligned)
+    pairs = _pairs(together, measure, confidence_level)
+    size = known.size or source.size()
+    return DatasetResult(cells, known.chance, tested, remark, pairs, size, together)
+
+
+class _Known(NamedTuple):
+    """Facts about a measure on a dataset, before any model is tested."""
+
+    can_test: bool
+    size: SampleSize | None
+    chance: float  # value under random ranking
+    slope: float  # of the view
+
+
+def _known_before(source: ClusteredSource, measure: Measure) -> _Known:
     can_test = measure.definition.is_function_of_mean(measure.rank_type)
+    size = None
+    chance = math.nan
+    slope = 1.0
     try:
         sample, _ = source.sample(measure)
         can_test &= len(sample.weight) > 0
@@ -180,15 +203,7 @@ def evaluate_dataset(
         can_test &= size is not None and measure.view == "base"
     except ExpectationUnavailableError:
         can_test &= measure.view == "base"
-    aligned = dataset.aligned if can_test else {}
-    together, remark = _together(aligned, measure, cluster, slope)
-    cells = {
-        model: _cell(model, runs, measure, together, confidence_level, cluster)
-        for model, runs in dataset.models.items()
-    }
-    tested = () if remark else tuple(aligned)
-    pairs = _pairs(together, measure, confidence_level)
-    return DatasetResult(cells, chance, tested, remark, pairs, size or source.size(), together)
+    return _Known(can_test, size, chance, slope)
 
 
 def _pairs(

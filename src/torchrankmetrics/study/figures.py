@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.plots import canvas as draw
 
 if TYPE_CHECKING:
@@ -42,13 +43,10 @@ def intervals_by_dataset(
     step = 0.7 / len(models)
     fig, ax = draw.canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
     for i, (model, (color, _, marker)) in enumerate(zip(models, draw.marks_on(ax), strict=False)):
-        there = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
-        row, value, low, high = np.array(there, dtype=np.float64).T
-        y = row + (i - (len(models) - 1) / 2) * step
-        ax.hlines(y, low, high, color=color, linewidth=1.4)
-        ax.plot(value, y, marker, color=color, markersize=4.5, label=model)
-    if bars := [(chance[name], y) for y, name in enumerate(cells) if chance and name in chance]:
-        ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **draw.CHANCE)
+        points = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
+        shift = (i - (len(models) - 1) / 2) * step
+        _draw_intervals(ax, np.array(points, dtype=np.float64), shift, color, marker, model)
+    _draw_chance(ax, list(cells), chance or {})
     draw.label_rows(ax, list(cells), metric, 0.5)
     ax.tick_params(labelsize=draw.SMALL)
     ax.tick_params(axis="y", length=0)
@@ -56,6 +54,23 @@ def intervals_by_dataset(
         ax.axhline(row - 0.5, color="0.85", linewidth=0.6, zorder=0)
     draw.legend(ax, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
     return fig, ax
+
+
+def _draw_intervals(
+    ax: Axes, points: FloatArray, shift: float, color: str, marker: str, label: str
+) -> None:
+    """Draw the rows of points: place, value and the ends of its interval."""
+    place, value, low, high = points.T
+    y = place + shift
+    ax.hlines(y, low, high, color=color, linewidth=1.4)
+    ax.plot(value, y, marker, color=color, markersize=4.5, label=label)
+
+
+def _draw_chance(ax: Axes, names: Sequence[str], chance: Mapping[str, float]) -> None:
+    rows = [y for y, name in enumerate(names) if name in chance]
+    if rows:
+        values = [chance[names[y]] for y in rows]
+        ax.plot(values, rows, "|", markersize=12, label="chance", **draw.CHANCE)
 
 
 def critical_difference(

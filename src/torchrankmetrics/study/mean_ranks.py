@@ -67,12 +67,12 @@ class Ranking(Rendered):
         """Draw the critical difference, see ``study.critical_difference``."""
         return critical_difference(self.models, self, ax=ax)
 
+    def _letters(self, i: int) -> str:
+        return "".join(chr(97 + g) for g, clique in enumerate(self.cliques) if i in clique)
+
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        letters = [
-            "".join(chr(97 + g) for g, c in enumerate(self.cliques) if i in c)
-            for i in range(len(self.models))
-        ]
+        letters = [self._letters(i) for i in range(len(self.models))]
         order = np.argsort(self.mean, kind="stable").tolist()
         rows = [(self.models[i], self.mean[i], letters[i]) for i in order]
         apart = f"models that share a letter (less than {self.critical_difference:.2f} apart)"
@@ -153,8 +153,7 @@ def _friedman_exact(doubled: IntArray, deviation: float) -> float | None:
             return None
         every = np.sort((sums[:, None] + orders).reshape(-1, k), axis=1)
         states, index = np.unique(every @ digits, return_inverse=True)
-        each = np.repeat(share / len(orders), len(orders))
-        share = np.bincount(index, each).astype(np.float64)
+        share = np.bincount(index, np.repeat(share / len(orders), len(orders)))
         sums = states[:, None] // digits % base
     reached = ((sums - n * (k + 1)) ** 2).sum(1) >= deviation - 0.5  # sums are integers
     return float(share[reached].sum())

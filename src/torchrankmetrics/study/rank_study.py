@@ -316,9 +316,16 @@ class RankStudy:
                 note for part in self._parts(name).values() for note in part.notes(self.seeds)
             ]
         cells = marked_cells(measures, results, p_random, alpha)
-        names = (tuple(self.models), tuple(self.datasets))
         return StudyTable(
-            tuple(measures), *names, cells, results, facts, warnings, confidence_level, cluster
+            tuple(measures),
+            tuple(self.models),
+            tuple(self.datasets),
+            cells,
+            results,
+            facts,
+            warnings,
+            confidence_level,
+            cluster,
         )
 
     def summary(
