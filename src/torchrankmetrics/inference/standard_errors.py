@@ -1,5 +1,6 @@
 """Standard errors and confidence intervals of metrics, from the influences of independent ranking tasks or clusters."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -325,22 +326,25 @@ def studentised_interval(
     centered = units.sums[:, 0] - weight * mean
     columns = np.stack([weight, centered, weight**2, weight * centered, centered**2], 1)
 
-    def ratio_and_error(draws: FloatArray) -> tuple[FloatArray, FloatArray]:
-        total, first, ww, wc, cc = (draws @ columns).T
-        moved = first / total
-        square = cc - 2 * moved * wc + moved**2 * ww
-        error = np.sqrt(np.maximum(square, 0) * units.size / (units.size - 1)) / total
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.nan_to_num(moved / error, nan=0.0, posinf=np.inf, neginf=-np.inf), error
-
-    error = float(ratio_and_error(units.count[None].astype(np.float64))[1][0])
+    error = float(_ratio_and_error(columns, units.count[None].astype(np.float64), units.size)[1][0])
     if error == 0:
         return 0.0, mean, mean
-    ratios = np.concatenate(
-        [ratio_and_error(draws)[0] for draws in redraws(units.count, n_resamples, seed)]
-    )
+    draws = redraws(units.count, n_resamples, seed)
+    ratios = np.concatenate([_ratio_and_error(columns, one, units.size)[0] for one in draws])
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], method="nearest").tolist()
     return error, mean - high * error, mean - low * error
+
+
+def _ratio_and_error(
+    columns: FloatArray, draws: FloatArray, size: int
+) -> tuple[FloatArray, FloatArray]:
+    """Studentized means and standard errors of resamples (draws, units) of columns (units, 5)."""
+    total, first, ww, wc, cc = (draws @ columns).T
+    moved = first / total
+    square = cc - 2 * moved * wc + moved**2 * ww
+    error = np.sqrt(np.maximum(square, 0) * size / (size - 1)) / total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(moved / error, nan=0.0, posinf=np.inf, neginf=-np.inf), error
 
 
 def student_interval(
@@ -405,29 +409,34 @@ def replicate_values(
     else:
         unit, drawn = clusters.units(samples[0].count)
     times = samples[0].count // drawn[unit]
-    weight = samples[0].weight
+    numbers = itertools.chain.from_iterable(redraws(drawn, n_resamples, seed))
+    if rank_type == "expected":
+        counts = (number[unit].astype(np.int64) * times for number in numbers)
+        return np.array([_expected(definition, samples, count) for count in counts]).T
+    mass = samples[0].weight * times
     columns = []
-    for one in samples if rank_type != "expected" else ():
+    for one in samples:
         x = apply_transform(definition.f, one.rank(rank_type), num_candidates=N)
         order = np.argsort(x)  # once, not in each median
-        columns.append((x[order], unit[order], (weight * times)[order]))
+        columns.append((x[order], unit[order], mass[order]))
+    found = [_aggregates(definition, columns, number) for number in numbers]
+    return np.stack([apply_transform(definition.g, one, "g") for one in np.array(found).T])
 
-    def values(number: FloatArray) -> list[float]:
-        if rank_type != "expected":
-            return [
-                float(aggregate(definition, x, mass * number[unit])) for x, unit, mass in columns
-            ]
-        count = number[unit].astype(np.int64) * times
-        redrawn = [
-            RankSample(x.optimistic, x.pessimistic, N, weight * (count > 0), count) for x in samples
-        ]
-        return [definition.value(one, rank_type) for one in redrawn]
 
-    result = np.array(
-        [values(row) for draws in redraws(drawn, n_resamples, seed) for row in draws]
-    ).T
-    return (
-        result
-        if rank_type == "expected"
-        else np.stack([apply_transform(definition.g, one, "g") for one in result])
-    )
+def _aggregates(
+    definition: RankDefinition,
+    columns: Sequence[tuple[FloatArray, IntArray, FloatArray]],
+    number: FloatArray,
+) -> list[float]:
+    """Aggregate f of each sample, of entries (f, unit, mass), with the number of draws of each unit."""
+    return [float(aggregate(definition, x, mass * number[unit])) for x, unit, mass in columns]
+
+
+def _expected(
+    definition: RankDefinition, samples: Sequence[RankSample], count: IntArray
+) -> list[float]:
+    """Expected values over tie orders of samples, with other numbers of tasks in their entries."""
+    N = samples[0].known_candidates if definition.uses_candidates else None
+    weight = samples[0].weight * (count > 0)
+    redrawn = [RankSample(one.optimistic, one.pessimistic, N, weight, count) for one in samples]
+    return [definition.value(one, "expected") for one in redrawn]

@@ -14,9 +14,9 @@ import os
 import stat
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -142,18 +142,12 @@ class KnownAnswers:
         if device != self.index.answers.device:
             return self.to(device).of_columns(*columns)
         index = self.index
-        ids = list[Any](columns)
-        key = cast("Any", 0)
-        inside = cast("Any", True)
+        key, inside = self._keys(columns)
         known: Any = index.key
         starts: Any = index.start
-        if known.is_cpu:  # NumPy's calls cost a fifth of torch's
-            ids = [column.numpy() for column in columns]
+        if known.is_cpu:
             known = known.numpy()
             starts = starts.numpy()
-        for column, size in zip(ids, index.sizes, strict=True):
-            key = key * size + column  # as _index writes keys
-            inside = inside & (column >= 0) & (column < size)
         start = key * 0
         length = key * 0
         if len(known):
@@ -163,8 +157,25 @@ class KnownAnswers:
             length = (starts[place + 1] - start) * ((known[place] == key) & inside)
             if self._blocks:
                 self._check_slices(place, key, start, start + length)
-        slices = torch.as_tensor(start, device=device), torch.as_tensor(length, device=device)
-        return ExcludedSlices(index.answers, *slices, index.longest, index.num_answers)
+        return ExcludedSlices(
+            index.answers,
+            torch.as_tensor(start, device=device),
+            torch.as_tensor(length, device=device),
+            index.longest,
+            index.num_answers,
+        )
+
+    def _keys(self, columns: Sequence[Tensor]) -> tuple[Any, Any]:
+        """Keys of queries, as ``_index`` writes them, and whether all of their ids are in range."""
+        ids: Sequence[Any] = columns
+        if columns[0].is_cpu:  # NumPy's calls cost a fifth of torch's
+            ids = [column.numpy() for column in columns]
+        key: Any = 0
+        inside: Any = True
+        for column, size in zip(ids, self.index.sizes, strict=True):
+            key = key * size + column
+            inside = inside & (column >= 0) & (column < size)
+        return key, inside
 
     def entries(self) -> tuple[Tensor, Tensor]:
         """Return all queries (n, k) int64 with their known positives (n,), each pair once, sorted."""
@@ -213,14 +224,7 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
             f"queries must be (n, k > 0), answers (n,); got {tuple(queries.shape)}, "
             f"{tuple(answers.shape)}"
         )
-    columns = [*queries.unbind(1), answers]
-    # without dim, aminmax copies a column of a matrix
-    ends = [[*map(int, column.aminmax(dim=0))] if len(column) else [0, -1] for column in columns]
-    for i, (low, _) in enumerate(ends):
-        if low < 0:
-            name = "answers" if i == len(ends) - 1 else "queries"
-            raise IndexError(f"{name} must hold ids of at least 0, got {low}")
-    *sizes, num_answers = (high + 1 for _, high in ends)
+    *sizes, num_answers = _sizes(queries, answers)
     sizes = [max(size, 1) for size in sizes]
     width = max(num_answers, 1)
     if math.prod(sizes) * width >= 1 << 62:
@@ -230,22 +234,40 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
         )
     # shifts are faster than divisions; less than twice the width still fits
     bits = (width - 1).bit_length()
-    both = torch.zeros_like(answers)
-    for column, size in zip(columns, [*sizes, 1 << bits], strict=True):
-        torch.add(column, both, alpha=size, out=both)
-    if both.is_cpu:
-        both.numpy().sort()  # a sixth of the time of torch, which sorts indices too
-    else:
-        both = both.sort().values
+    pairs = _sorted_pairs([*queries.unbind(1), answers], [*sizes, 1 << bits])
     # new memory costs more than the arithmetic
-    spare = both
-    both = torch.unique_consecutive(both)
-    query = torch.bitwise_right_shift(both, bits, out=spare.resize_(len(both)))
+    spare = pairs
+    pairs = torch.unique_consecutive(pairs)
+    query = torch.bitwise_right_shift(pairs, bits, out=spare.resize_(len(pairs)))
     key, lengths = torch.unique_consecutive(query, return_counts=True)
     longest = int(lengths.max()) if len(lengths) else 0
     start = torch.nn.functional.pad(lengths.cumsum_(0), (1, 0))
-    both &= (1 << bits) - 1
-    return AnswerIndex(key, start, both, sizes, num_answers, longest)
+    pairs &= (1 << bits) - 1
+    return AnswerIndex(key, start, pairs, sizes, num_answers, longest)
+
+
+def _sizes(queries: Tensor, answers: Tensor) -> list[int]:
+    """One more than the largest id of each column of the queries and of the answers, 0 without any."""
+    sizes = []
+    for column in (*queries.unbind(1), answers):
+        # without dim, aminmax copies a column of a matrix
+        low, high = map(int, column.aminmax(dim=0)) if len(column) else (0, -1)
+        if low < 0:
+            name = "answers" if column is answers else "queries"
+            raise IndexError(f"{name} must hold ids of at least 0, got {low}")
+        sizes.append(high + 1)
+    return sizes
+
+
+def _sorted_pairs(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """One ascending number for each row of ids, with the sizes as its mixed radix."""
+    pairs = torch.zeros_like(columns[-1])
+    for column, size in zip(columns, sizes, strict=True):
+        torch.add(column, pairs, alpha=size, out=pairs)
+    if not pairs.is_cpu:
+        return pairs.sort().values
+    pairs.numpy().sort()  # a sixth of the time of torch, which sorts indices too
+    return pairs
 
 
 def write_known(
@@ -253,25 +275,25 @@ def write_known(
 ) -> None:
     """Write indices to a file, completely or not at all."""
     sides = {}
-    arrays = []
+    arrays: list[IntArray] = []
     for side, one in known.items():
         one.check()
         own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
-        sides[side] = dict(
-            zip(_ABOUT, (*one.index[3:], [len(part) for part in own], []), strict=True)
-        )
+        facts = (*one.index[3:], list(map(len, own)), [])
+        sides[side] = dict(zip(_ABOUT, facts, strict=True))
         arrays += own
     about = {"byteorder": sys.byteorder, "num_entities": num_entities, "sides": sides}
     head = _FIRST + _VERSIONS[-1] + b"\n" + json.dumps(about).encode()
     head = head.ljust(_HEADER - _DIGEST)
-    blocks = (
-        array[at : at + _ENTRIES] for array in arrays for at in range(0, len(array), _ENTRIES)
-    )
-    digests = b"".join(hashlib.sha256(block.data).digest() for block in blocks)
-    write_whole(
-        path,
-        chain([head + hashlib.sha256(head).digest()], (array.data for array in arrays), [digests]),
-    )
+    head += hashlib.sha256(head).digest()
+    digests = b"".join(map(_digests, arrays))
+    write_whole(path, chain([head], (array.data for array in arrays), [digests]))
+
+
+def _digests(array: IntArray) -> bytes:
+    """SHA-256 of each block of an array."""
+    blocks = (array[at : at + _ENTRIES] for at in range(0, len(array), _ENTRIES))
+    return b"".join(hashlib.sha256(block.data).digest() for block in blocks)
 
 
 def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownAnswers]]:
@@ -282,40 +304,48 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
             f"{name} is not a regular file, and only regular files can be mapped into memory"
         )
     with open(path, "rb") as file:
-        try:
-            num_entities, sides = _read_header(
-                head := file.read(_HEADER), os.fstat(file.fileno()).st_size
-            )
-        except ValueError as error:
-            raise ValueError(f"{name} is not a whole file of known triples: {error}") from None
-        except (KeyError, TypeError, AttributeError):
-            raise ValueError(
-                f"{name} is not a whole file of known triples: its header is inconsistent"
-            ) from None
+        head = file.read(_HEADER)
+        num_entities, sides = _checked_header(head, os.fstat(file.fileno()).st_size, name)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    lengths = [length for *_, own, _ in sides.values() for length in own]
+    lengths = [sum(side[-2]) for side in sides.values()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # read-only memory: nothing writes to an index
         numbers = torch.from_numpy(np.frombuffer(mapped, np.int64, sum(lengths), _HEADER))
-    parts = iter(torch.split(numbers, lengths))
     digests = memoryview(mapped)[_HEADER + numbers.nbytes :]
     known = {}
-    for side, (*about, _, of_arrays) in sides.items():
-        key, start, answers = own = [next(parts) for _ in range(3)]
-        blocks = []
+    for (side, about), own in zip(sides.items(), torch.split(numbers, lengths), strict=True):
         damaged = f"{name} is damaged: a checksum of the {side} side does not match"
-        for i, part in enumerate(own):
-            if of_arrays:  # version 1
-                blocks.append(
-                    CheckedBlocks(
-                        part.numpy(), len(part) or 1, bytes.fromhex(of_arrays[i]), damaged
-                    )
-                )
-            else:
-                blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
-                digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
-        known[side] = KnownAnswers.of_index(AnswerIndex(key, start, answers, *about), tuple(blocks))
+        known[side], digests = _opened_side(about, own, digests, damaged)
     return (os.path.abspath(path), head[-_DIGEST:].hex()), num_entities, known
+
+
+def _opened_side(
+    about: list[Any], numbers: Tensor, digests: memoryview, damaged: str
+) -> tuple[KnownAnswers, memoryview]:
+    """The index of a side in a file, and the digests of the next sides."""
+    *facts, lengths, of_arrays = about
+    parts = torch.split(numbers, lengths)
+    blocks = []
+    for i, part in enumerate(parts):
+        if of_arrays:  # version 1
+            own = bytes.fromhex(of_arrays[i])
+            blocks.append(CheckedBlocks(part.numpy(), len(part) or 1, own, damaged))
+        else:
+            blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
+            digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
+    return KnownAnswers.of_index(AnswerIndex(*parts, *facts), tuple(blocks)), digests
+
+
+def _checked_header(head: bytes, size: int, name: str) -> tuple[int, dict[str, list[Any]]]:
+    """Read a header; every fault of it is a ValueError that names the file."""
+    try:
+        return _read_header(head, size)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a whole file of known triples: {error}") from None
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"{name} is not a whole file of known triples: its header is inconsistent"
+        ) from None
 
 
 def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
@@ -331,21 +361,21 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
     if len(head) < _HEADER or hashlib.sha256(head[:-_DIGEST]).digest() != head[-_DIGEST:]:
         raise ValueError(f"its header is damaged or cut (the file has {size} bytes)")
     about = json.loads(rest[:-_DIGEST])
-    if (order := about["byteorder"]) != sys.byteorder:
+    order = about["byteorder"]
+    if order != sys.byteorder:
         raise ValueError(
             f"its numbers are {order}-endian, but this machine is {sys.byteorder}-endian; save it "
             "here"
         )
-    sides = {
-        side: [about["sides"][side][key] for key in _ABOUT] for side in ("tail", *about["sides"])
-    }
-    lengths = [
-        length
-        for *_, (key, start, answers), _ in sides.values()
-        for length in (key, start, answers)
-    ]
-    blocks = 0 if version == _VERSIONS[0] else sum(-(-length // _ENTRIES) for length in lengths)
-    if size != (needed := _HEADER + _ITEM * sum(lengths) + _DIGEST * blocks):
+    sides = {}
+    for side in ("tail", *about["sides"]):
+        sides[side] = [about["sides"][side][key] for key in _ABOUT]
+    needed = _HEADER
+    for *_, (key, start, answers), _ in sides.values():
+        for length in (key, start, answers):
+            blocks = 0 if version == _VERSIONS[0] else -(-length // _ENTRIES)
+            needed += _ITEM * length + _DIGEST * blocks
+    if size != needed:
         raise ValueError(f"it has {size} bytes, but its header declares {needed}")
     return about["num_entities"], sides
 

@@ -43,9 +43,9 @@ def intervals_by_dataset(
     step = 0.7 / len(models)
     fig, ax = draw.canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
     for i, (model, (color, _, marker)) in enumerate(zip(models, draw.marks_on(ax), strict=False)):
-        points = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
-        shift = (i - (len(models) - 1) / 2) * step
-        _draw_intervals(ax, np.array(points, dtype=np.float64), shift, color, marker, model)
+        points = _points(cells, model)
+        points[:, 0] += (i - (len(models) - 1) / 2) * step
+        _draw_intervals(ax, points, color, marker, model)
     _draw_chance(ax, list(cells), chance or {})
     draw.label_rows(ax, list(cells), metric, 0.5)
     ax.tick_params(labelsize=draw.SMALL)
@@ -56,12 +56,15 @@ def intervals_by_dataset(
     return fig, ax
 
 
-def _draw_intervals(
-    ax: Axes, points: FloatArray, shift: float, color: str, marker: str, label: str
-) -> None:
+def _points(cells: Mapping[str, Mapping[str, Ends]], model: str) -> FloatArray:
+    """Row, value and the ends of the interval of a model on each of its datasets, (datasets, 4)."""
+    found = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
+    return np.array(found, dtype=np.float64)
+
+
+def _draw_intervals(ax: Axes, points: FloatArray, color: str, marker: str, label: str) -> None:
     """Draw the rows of points: place, value and the ends of its interval."""
-    place, value, low, high = points.T
-    y = place + shift
+    y, value, low, high = points.T
     ax.hlines(y, low, high, color=color, linewidth=1.4)
     ax.plot(value, y, marker, color=color, markersize=4.5, label=label)
 
