@@ -91,7 +91,7 @@ BAD = [
     ),
     ([*STUDY, "-f", "html", "--values-only"], "--values-only would do nothing with --format html"),
     ([*STUDY, "--across", "--values-only"], "--values-only would do nothing with --across"),
-    (["report"], "files of ranks must be given, or --qrels and --run"),
+    (["report"], "files of ranks must be given, or qrels and a run"),
     (["compare", "--qrels", "qrels.tsv"], "--qrels and --run must be given together"),
     (["compare", *RUN], "two models or more must be given, got 1"),
     (["report", "a.npz", *RUN], "files of ranks would do nothing with --run"),

@@ -44,12 +44,13 @@ def test_report_gives_the_values_of_the_library(cli_folder, capsys):
     [
         ([], {}),
         (["--cluster", "sample_id"], {"cluster": "sample_id"}),
-        (["--method", "bootstrap", "-m", "median_rank"], {"method": "bootstrap"}),
+        (["--method", "bootstrap"], {"method": "bootstrap"}),
     ],
 )
 def test_report_intervals_are_those_of_a_collection(cli_folder, capsys, options, keywords):
-    got = records(capsys, "report", "a.npz", "-m", "mrr", *options, "--confidence-level", "0.9")
-    collection = RankCollection(["median_rank" if "median_rank" in options else "mrr"])
+    metric = "median_rank" if "bootstrap" in options else "mrr"
+    got = records(capsys, "report", "a.npz", "-m", metric, *options, "--confidence-level", "0.9")
+    collection = RankCollection([metric])
     for side in ("head", "tail"):
         part = RankTable.load("a.npz").select(side=side)
         collection.update(part.ranks, side=side, group=part.group, sample_id=part.sample_id)
@@ -270,6 +271,54 @@ def test_report_of_runs_has_the_values_of_the_library(files, capsys):
         (value,) = evaluate_run("test.tsv", "bm25.gz", row["metric"], num_candidates=300).values()
         assert row["value"] == value
         assert row["low"] < value < row["high"]
+
+
+def test_qrels_and_runs_by_position_are_those_of_the_options(files, capsys):
+    by_option = output(capsys, "report", *files, "-m", "ndcg@10")
+    assert (
+        output(capsys, "report", "test.tsv", "bm25.gz", "dense.json", "-m", "ndcg@10") == by_option
+    )
+    by_option = output(capsys, "compare", *files)
+    assert output(capsys, "compare", "test.tsv", "bm25.gz", "dense.json") == by_option
+
+
+def test_values_of_queries_are_those_of_the_library(files, capsys):
+    got = records(capsys, "report", "test.tsv", "bm25.gz", "-m", "ndcg@10,recall@5", "-q")
+    expected = evaluate_run("test.tsv", "bm25.gz", ["ndcg@10", "recall@5"], per_query=True)
+    assert len(got) == 2 * len(expected)
+    assert all(expected[row["query"]][row["metric"]] == row["value"] for row in got)
+    several = records(capsys, "report", *files, "-m", "ndcg@10", "-q")
+    assert {row["file"] for row in several} == {"bm25.gz", "dense.json"}
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("--metric", ["mrr", "hits@10"]),
+        ("--view", ["base", "adjusted_index"]),
+        ("--side", ["head", "tail"]),
+        ("--rank-type", ["optimistic", "pessimistic"]),
+    ],
+)
+def test_repeated_options_are_collected(cli_folder, capsys, option, values):
+    repeated = [word for value in values for word in (option, value)]
+    joined = output(capsys, "report", "a.npz", option, ",".join(values))
+    assert output(capsys, "report", "a.npz", *repeated) == joined
+    assert len(joined) > len(output(capsys, "report", "a.npz", option, values[1]))
+
+
+def test_every_repeated_limit_can_fail(cli_folder, capsys):
+    limits = ["--fail-under", "mrr=0.99", "--fail-under", "hits@10=0"]
+    assert main(["report", "a.npz", "-m", "mrr", *limits]) == 1
+    assert "mrr is" in capsys.readouterr().err
+
+
+def test_digits_are_those_of_printed_numbers(cli_folder, capsys):
+    assert re.search(
+        r"mrr +0\.\d\d$", output(capsys, "report", "a.npz", "-m", "mrr", "--digits", "2"), re.M
+    )
+    (row,) = records(capsys, "report", "a.npz", "-m", "mrr", "--digits", "2")
+    assert len(str(row["value"])) > 10
 
 
 def test_mrr_of_runs_is_rr_with_a_note(files, capsys):

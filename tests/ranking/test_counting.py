@@ -188,6 +188,18 @@ def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(backend
             assert found.T.tolist() == expected
 
 
+@pytest.mark.parametrize("backend", ["torch", "numba"])
+@pytest.mark.parametrize("columns", [[0], [0, 4]], ids=["one", "several"])
+def test_excluded_nan_scores_do_not_count(backend, columns):
+    scores = torch.tensor([[0.5, torch.nan, torch.nan, torch.nan, 0.6]])
+    for exclude in ([[1, 2, 3, 4]], torch.tensor([[False, True, True, True, True]])):
+        ranks = rank_scores(scores, [columns], exclude=exclude, backend=backend)
+        assert ranks.optimistic.tolist() == [1] * len(columns)
+        assert ranks.pessimistic.tolist() == [1] * len(columns)
+        assert ranks.num_candidates.tolist() == [1, 2][: len(columns)]
+
+
+
 @needs_numba
 @pytest.mark.parametrize("with_nan", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -9,8 +9,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
+from torchrankmetrics.cli.compare import compare
 from torchrankmetrics.cli.counts import adjust, datasets, metrics
-from torchrankmetrics.cli.ranks import compare, report, study, verify
+from torchrankmetrics.cli.report import report
+from torchrankmetrics.cli.study import study, verify
 from torchrankmetrics.version import __version__
 
 
@@ -24,7 +26,7 @@ def _type(annotation: Any) -> Any:
     """Return the type of an option in click, for the items of a list too."""
     if get_origin(annotation) is Literal:
         return click.Choice(get_args(annotation))
-    if parts := get_args(annotation):  # X | None, list[X]
+    if parts := get_args(annotation):  # X | None, list[X], Sequence[X]
         return _type(parts[0])
     return click.Path(path_type=Path) if annotation is Path else annotation
 
@@ -49,9 +51,9 @@ def _command(function: Callable[..., int]) -> click.Command:
 
 
 def _main() -> None:
-    """Compute rank-based metrics of saved ranks, and adjust published numbers for chance.
+    """Metrics, intervals and comparisons of saved ranks or TREC runs; published numbers against guessing.
 
-    An adjusted index is 0 under random ranking and 1 at the optimum, whatever the numbers of
+    An adjusted index is 0 for guessing and 1 for perfect ranks, whatever the numbers of
     candidates; a z-score grows with the number of tasks.
 
     Start with

@@ -2,19 +2,34 @@
 
 import csv
 import os
+from collections.abc import Sequence
 from importlib.resources import files
 from itertools import product
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from torchrankmetrics.cli.output import Form, Output, arg, emit, opt, reject, split_list
+from torchrankmetrics.cli.output import (
+    Digits,
+    Form,
+    Output,
+    arg,
+    emit,
+    opt,
+    reject,
+    split_lists,
+    with_digits,
+)
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 
 Split = Literal["train", "valid", "test"]
 Side = Literal["both", "head", "tail"]
 Entities = Literal["all", "train"]
 _TASKS = ("dataset", "split", "side", "entities", "known")
-_METRICS = opt("Metrics to print mean and variance of under random ranking.", "--metric", "-m")
-_ENTITIES = opt("Candidate entities: all, or train (entities of train, as in PyKEEN).")
+_METRICS = opt(
+    "Metrics to print mean and variance of under random ranking.",
+    "--metric",
+    "-m",
+    multiple=True,
+)
 
 
 def adjust(
@@ -25,35 +40,38 @@ def adjust(
     ] = None,
     num_candidates: Annotated[int | None, opt("Number of candidates of every task.")] = None,
     view: Annotated[
-        str, opt("Views: adjusted_index, normalized, z_score, p_value.")
-    ] = "adjusted_index",
+        Sequence[str],
+        opt(
+            "Views: adjusted_index (default), normalized, z_score, p_value.",
+            multiple=True,
+        ),
+    ] = (),
     split: Annotated[Split, opt("Split.")] = "test",
     side: Annotated[Side, opt("Side of the ranking tasks.")] = "both",
-    entities: Annotated[Entities, _ENTITIES] = "all",
+    entities: Annotated[
+        Entities, opt("Candidate entities: all, or train (entities of train, as in PyKEEN).")
+    ] = "all",
+    digits: Digits = None,
     form: Form = None,
     output: Output = None,
 ) -> int:
     """Adjust a published number for chance, with the candidate counts of its test set.
 
-    0 is random ranking and 1 the optimum. rounding_low and rounding_high are the ends of the
-    interval that the rounding leaves; sampling_error is the half-width of the 95% interval of hits.
+    0 is guessing, 1 is perfect. rounding_low and rounding_high: the range that the rounding of
+    --value leaves (not a confidence interval); sampling_error: half-width of the 95% interval of
+    hits.
 
     For example
     `torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`
-    `torchrankmetrics adjust -d wn18rr -m hits@10 --value 0.55 --view adjusted_index,z_score --side
-    tail`
+    `torchrankmetrics adjust -d wn18rr -m hits@10 --value 0.55 --view adjusted_index,z_score`
     """
-    from torchrankmetrics.datasets import candidate_counts, dataset_facts
     from torchrankmetrics.definitions.protocol import VIEWS
-    from torchrankmetrics.metrics.adjust import adjust
-    from torchrankmetrics.metrics.registry import as_measure
 
-    views = split_list(view, "--view", VIEWS[1:])
     if (dataset is None) == (num_candidates is None):
         raise ValueError(
             "one of --dataset and --num-candidates must be given, for the candidate counts"
         )
-    known: Any = num_candidates
+    about: dict[str, Any] = {"dataset": dataset, "split": split, "side": side, "entities": entities}
     if dataset is None:
         reject(
             "with --num-candidates",
@@ -61,34 +79,61 @@ def adjust(
             side=side != "both",
             entities=entities != "all",
         )
+        known: Any = num_candidates
         note = f"{num_candidates} candidates in every task"
+        about = {"num_candidates": num_candidates}
     else:
-        known = candidate_counts(dataset, split, None if side == "both" else side, entities)
-        task = f"{split} split, {'both sides' if side == 'both' else f'{side} side'}, "
-        task += "all entities" if entities == "all" else "entities of train only"
-        among = f"{known.num_tasks} tasks among {known.num_candidates[0]} to {known.num_candidates[-1]} candidates"
-        note = f"{dataset_facts(dataset).title}: {task}: {among}"
+        known, note = _counts_of(dataset, split, side, entities)
+    views = split_lists(view or ["adjusted_index"], "--view", VIEWS[1:])
+    table = _adjusted(value, metric, known, views, note)
+    return emit(with_digits(table, digits), form, output, **about)
+
+
+def _counts_of(dataset: str, split: Split, side: Side, entities: Entities) -> tuple[Any, str]:
+    """The candidate counts of a test set, and a note that describes it."""
+    from torchrankmetrics.datasets import candidate_counts, dataset_facts
+
+    counts = candidate_counts(dataset, split, None if side == "both" else side, entities)
+    sides = "both sides" if side == "both" else f"{side} side"
+    candidates = "all entities" if entities == "all" else "entities of train only"
+    among = f"{counts.num_candidates[0]} to {counts.num_candidates[-1]} candidates"
+    title = dataset_facts(dataset).title
+    tasks = f"{counts.num_tasks} tasks among {among}"
+    return counts, f"{title}: {split} split, {sides}, {candidates}: {tasks}"
+
+
+def _adjusted(value: str, metric: str, known: Any, views: Sequence[Any], note: str) -> Tabular:
+    """One row per view."""
+    from torchrankmetrics.metrics.adjust import adjust
+    from torchrankmetrics.metrics.registry import as_measure
+
+    names = ["metric", "value", "rounding_low", "rounding_high"]
     rows: list[tuple[Cell, ...]] = []
     errors: list[float | None] = []
-    for one in views:
-        result = adjust(value, metric, known, view=one)
-        ends = (result.value, result.rounding_low, result.rounding_high)
-        cells = ends if result.log10_p is None else tuple(map(PValue, ends, result.log10_p))
-        errors += [result.sampling] if result.is_binomial else [None]
-        rows.append((as_measure(metric, view=one).key, *cells))
-    names: tuple[str, ...] = ("metric", "value", "rounding_low", "rounding_high")
+    for view in views:
+        result = adjust(value, metric, known, view=view)
+        cells: tuple[Cell, ...] = (result.value, result.rounding_low, result.rounding_high)
+        if result.log10_p is not None:
+            cells = tuple(map(PValue, cells, result.log10_p))  # type: ignore[arg-type]
+        rows.append((as_measure(metric, view=view).key, *cells))
+        errors.append(result.sampling if result.is_binomial else None)
     if any(error is not None for error in errors):
-        names = (*names, "sampling_error")
+        names.append("sampling_error")
         rows = [(*row, error) for row, error in zip(rows, errors, strict=True)]
-    return emit(Tabular.named(names, rows, (note,)), form, output)
+    return Tabular.named(names, rows, (note,))
 
 
 def datasets(
     names: Annotated[list[str] | None, arg("Names of datasets; default: all.", nargs=-1)] = None,
-    metrics: Annotated[str | None, _METRICS] = None,
-    split: Annotated[str, opt("Splits: train, valid, test.")] = "test",
-    side: Annotated[str, opt("Sides: both, head, tail.")] = "both",
-    entities: Annotated[str, _ENTITIES] = "all",
+    metrics: Annotated[Sequence[str], _METRICS] = (),
+    split: Annotated[
+        Sequence[str], opt("Splits: train, valid, test (default).", multiple=True)
+    ] = (),
+    side: Annotated[Sequence[str], opt("Sides: both (default), head, tail.", multiple=True)] = (),
+    entities: Annotated[
+        Sequence[str], opt("Candidate entities: all (default), train.", multiple=True)
+    ] = (),
+    digits: Digits = None,
     form: Form = None,
     output: Output = None,
 ) -> int:
@@ -98,60 +143,75 @@ def datasets(
 
     For example
     `torchrankmetrics datasets`
-    `torchrankmetrics datasets --metric mrr,hits@10 --format csv --split valid,test --side
-    both,head,tail`
+    `torchrankmetrics datasets --metric mrr,hits@10 --format csv --split valid,test`
     """
     # NumPy starts threads, which take longer than this command
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
+    from torchrankmetrics.datasets import dataset_facts, dataset_names
 
-    columns: tuple[str, ...] = (
-        "entities_known",
-        "relations",
-        "tasks",
-        "distinct",
-        "min",
-        "mean",
-        "max",
-    )
-    note = "distinct, min, mean, max: numbers of filtered candidates of the tasks"
-    definitions = list[Any]()
-    if metrics is not None:
-        from torchrankmetrics.metrics.registry import base_definition
-        from torchrankmetrics.null import ExactExpectation
+    splits = split_lists(split or ["test"], "--split", get_args(Split))
+    sides = split_lists(side or ["both"], "--side", get_args(Side))
+    candidates = split_lists(entities or ["all"], "--entities", get_args(Entities))
+    tasks = []
+    for name in names or dataset_names():
+        facts = dataset_facts(name)
+        # without names, those that have the split
+        own = [one for one in splits if names or one in facts.num_triples]
+        tasks += [_Task(facts, *one) for one in product(own, sides, candidates)]
+    table = _moments(tasks, split_lists(metrics, "--metric")) if metrics else _counts(tasks)
+    return emit(with_digits(table, digits), form, output)
 
-        columns = ("metric", "mean", "variance")
-        definitions = [*map(base_definition, split_list(metrics, "--metric"))]
-        note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
-    options = (
-        ("--split", split, Split),
-        ("--side", side, Side),
-        ("--entities", entities, Entities),
-    )
-    parts = [split_list(text, option, get_args(kind)) for option, text, kind in options]
+
+class _Task(NamedTuple):
+    """The ranking tasks of a split of a dataset."""
+
+    facts: Any
+    split: Any
+    side: Any
+    entities: Any
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        known = "+".join(self.facts.known[self.split])
+        return (self.facts.name, self.split, self.side, self.entities, known)
+
+    def counts(self) -> Any:
+        """The numbers of candidates."""
+        from torchrankmetrics.datasets import candidate_counts
+
+        side = None if self.side == "both" else self.side
+        return candidate_counts(self.facts.name, self.split, side, self.entities)
+
+
+def _counts(tasks: list[_Task]) -> Tabular:
+    columns = ("entities_known", "relations", "tasks", "distinct", "min", "mean", "max")
     rows: list[tuple[Cell, ...]] = []
-    for facts, one_split, one_side, kind in product(
-        map(dataset_facts, names or dataset_names()), *parts
-    ):
-        if one_split not in facts.num_triples and not names:
-            continue
-        counts = candidate_counts(
-            facts.name, one_split, None if one_side == "both" else one_side, kind
-        )
-        task = (facts.name, one_split, one_side, kind, "+".join(facts.known[one_split]))
-        if metrics is None:
-            N = counts.num_candidates
-            tasks = counts.num_tasks
-            summary = (tasks, len(N), int(N[0]), int((N * counts.count).sum()) / tasks, int(N[-1]))
-            rows.append((*task, facts.num_entities[kind], facts.num_relations, *summary))
+    for task in tasks:
+        counts = task.counts()
+        N = counts.num_candidates
+        mean = int((N * counts.count).sum()) / counts.num_tasks
+        entities = task.facts.num_entities[task.entities]
+        graph = (entities, task.facts.num_relations, counts.num_tasks)
+        rows.append((*task.cells, *graph, len(N), int(N[0]), mean, int(N[-1])))
+    note = "distinct, min, mean, max: numbers of filtered candidates of the tasks"
+    return Tabular.named((*_TASKS, *columns), rows, (note,), len(_TASKS))
+
+
+def _moments(tasks: list[_Task], names: list[str]) -> Tabular:
+    """Mean and variance under random ranking, one row per metric."""
+    from torchrankmetrics.metrics.registry import base_definition
+    from torchrankmetrics.null import ExactExpectation
+
+    definitions: list[Any] = [base_definition(name) for name in names]
+    rows: list[tuple[Cell, ...]] = []
+    for task in tasks:
+        counts = task.counts()
         for definition in definitions:
             moments = ExactExpectation().moments(definition, counts)
-            rows.append((*task, definition.name, moments.mean, moments.variance))
-    return emit(
-        Tabular.named((*_TASKS, *columns), rows, (note,), len(_TASKS) + (metrics is not None)),
-        form,
-        output,
-    )
+            rows.append((*task.cells, definition.name, moments.mean, moments.variance))
+    note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
+    columns = (*_TASKS, "metric", "mean", "variance")
+    return Tabular.named(columns, rows, (note,), len(_TASKS) + 1)
 
 
 def metrics(form: Form = None, output: Output = None) -> int:

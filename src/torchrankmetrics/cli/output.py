@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -32,6 +33,10 @@ Level = Annotated[float, opt("Confidence level of intervals and tests.")]
 Cluster = Annotated[
     Literal["auto", "sample_id", "query", "group", "none"],
     opt("Dependent tasks; auto: both sides of a triple, else the tasks of a query."),
+]
+
+Digits = Annotated[
+    int | None, opt("Decimals of printed numbers; default: 4.", type=click.IntRange(0))
 ]
 
 _SUFFIXES = dict(
@@ -123,11 +128,27 @@ def reject(why: str, **given: object) -> None:
         raise ValueError(f"{', '.join(names)} would do nothing {why}")
 
 
-def split_list(text: str, option: str, choices: Sequence[Any] | None = None) -> list[Any]:
-    """Split a comma-separated list; ValueError for an empty part, and for one that is not among the choices."""
-    parts = [part.strip() for part in text.split(",")]
+def split_lists(
+    texts: Sequence[str], option: str, choices: Sequence[Any] | None = None
+) -> list[Any]:
+    """Split comma-separated lists; ValueError for an empty part, and for one that is not among the choices."""
+    parts = [part.strip() for text in texts for part in text.split(",")]
     if not all(parts):
         raise ValueError(
-            f"{option} must be names separated by commas, such as mrr,hits@10; got {shorten(text)}"
+            f"{option} must be names separated by commas, such as mrr,hits@10; got "
+            f"{shorten(','.join(texts))}"
         )
     return parts if choices is None else [check_choice(option, part, choices) for part in parts]
+
+
+def argument_of_cluster(option: str) -> Any:
+    """Argument cluster= of an option."""
+    return None if option == "none" else option
+
+
+def with_digits(table: Tabular, digits: int | None) -> Tabular:
+    """Print numbers with so many decimals; CSV and JSON have all digits."""
+    if digits is None:
+        return table
+    columns = [replace(column, digits=digits) for column in table.columns]
+    return replace(table, columns=columns)

@@ -218,14 +218,13 @@ def _check_known(
     length = lists.length[lists.index]
     size = table.ranks.num_candidates.numpy()[: len(length)]
     number = lists.missed_number
-    best = length + number
-    worst = size - number + 1
-    ends = [_moved(table, lists, places) for places in (best, worst)]
+    best = _moved(table, lists, length + number)
+    worst = _moved(table, lists, size - number + 1)
     unknown = []
     for key, one in measures.items():
         if one.rank_type not in ("realistic", "expected"):
             continue
-        at_ends = [one.value_or_nan(end) for end in ends]
+        at_ends = [one.value_or_nan(best), one.value_or_nan(worst)]
         if not np.allclose(at_ends, values[key], rtol=1e-12, atol=1e-12, equal_nan=True):
             unknown.append(one)
     if unknown:

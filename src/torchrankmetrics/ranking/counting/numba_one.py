@@ -129,6 +129,8 @@ def count_one(scores, tasks, lists, excluded, out, first, last):
         # cells that are neither below nor above are tied or NaN; NaN of halves is above
         if infinity or below + above < number:
             nan += _num_nan(line, marks, infinity)
+        else:
+            nan = 0  # only cells that were left out are NaN
         if not infinity:
             above += nan
         out[0, i] = above
