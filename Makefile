@@ -9,6 +9,7 @@ lint:
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
+	$(PYTHON) tests/words.py
 
 test:
 	$(PYTHON) -m pytest -n 2

@@ -182,8 +182,8 @@ def _draw_view(
     x = np.arange(len(data))
     step = 0.62 / len(models)
     values = _in_view(data, ends, view)
-    looks = zip(models, draw.marks_on(panel), strict=False)
-    for i, (model, (color, _, marker)) in enumerate(looks):
+    marks = zip(models, draw.marks_on(panel), strict=False)
+    for i, (model, (color, _, marker)) in enumerate(marks):
         _draw_model(
             panel,
             x + (i - (len(models) - 1) / 2) * step,
