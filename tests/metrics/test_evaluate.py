@@ -124,12 +124,10 @@ def test_scores_that_are_distances_are_a_warning_of_compute():
     assert len(texts) == 1  # Python shows it once, not in every epoch
 
 
-def test_weights_of_zero_are_a_warning():
-    for zero in ({"weight": 0}, {"gain": 0}):
-        with pytest.warns(
-            RankMetricWarning, match="every ranking task has the weight 0 or the gain 0"
-        ):
-            assert math.isnan(evaluate([1, 2], 9, ["mrr"], **zero)["mrr"])
+@pytest.mark.parametrize("zero", [{"weight": 0}, {"gain": 0}])
+def test_weights_of_zero_are_a_warning(zero):
+    with pytest.warns(RankMetricWarning, match="every ranking task has the weight 0 or the gain 0"):
+        assert math.isnan(evaluate([1, 2], 9, ["mrr"], **zero)["mrr"])
 
 
 def test_messages_do_not_show_the_code_of_unknown_numbers_of_candidates():

@@ -199,7 +199,6 @@ def test_excluded_nan_scores_do_not_count(backend, columns):
         assert ranks.num_candidates.tolist() == [1, 2][: len(columns)]
 
 
-
 @needs_numba
 @pytest.mark.parametrize("with_nan", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
