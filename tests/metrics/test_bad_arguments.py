@@ -88,7 +88,8 @@ TYPE_ERRORS = [
 VALUE_ERRORS = [
     (lambda: trm.HitsAtK(0), "k must be an int of at least 1 and .*, got 0"),
     (lambda: trm.PowerMeanRank(NAN), "p must be a real number"),
-    (lambda: RankMetric("mrx"), "unknown metric 'mrx'; did you mean 'mr' or 'mrr'"),
+    (lambda: RankMetric("mrrr"), "unknown metric 'mrrr'; did you mean 'mrr'"),
+    (lambda: RankMetric("mrx"), "unknown metric 'mrx'; RankCollection.names.. and the command"),
     (lambda: RankCollection({"a": "mrr"}, "mr"), "a dict of metrics must be the only argument"),
     (lambda: MeanRank(view="index"), "view must be one of 'base'.*got 'index'"),
     (lambda: MeanRank(rank_type="random"), "rank_type must be one of .*got 'random'"),

@@ -58,6 +58,8 @@ class RowBuffer(list[Tensor]):
     in the meantime. Copies of a buffer have no owner; the copy of a collection owns its copy.
     """
 
+    is_batch = False  # whether it holds the batch of a ``forward`` alone
+
     def __init__(
         self,
         blocks: Iterable[Tensor] = (),
@@ -103,11 +105,12 @@ class RowBuffer(list[Tensor]):
         copy._owner = ref(writer)
         return copy
 
-    def of_same_owner(self) -> "RowBuffer":
-        """Return an empty buffer with the same owner."""
-        empty = RowBuffer(merges=self.merges)
-        empty._owner = self._owner
-        return empty
+    def for_batch(self) -> "RowBuffer":
+        """Return an empty buffer of the same owner, for the batch of a ``forward``."""
+        batch = RowBuffer(merges=self.merges)
+        batch.is_batch = True
+        batch._owner = self._owner
+        return batch
 
     def assigned_to(self, metric: "RankMetric") -> "RowBuffer":
         """Return the buffer, after an assignment to a metric; no metric owns a buffer of two metrics."""

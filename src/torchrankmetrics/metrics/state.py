@@ -51,8 +51,13 @@ class RowOwner(nn.Module):
         self._has_views = any(one.view != "base" for one in measures)
 
     def _warn_of(self, analysis: Analysis, measures: Iterable[Measure]) -> None:
-        """Warn of what values depend on; once of ties, whose text differs in every epoch."""
+        """Warn of what values depend on; once of ties, whose text differs in every epoch.
+
+        One batch may be empty, or have few ranking tasks of which some tie.
+        """
         analysis.warn_of_input()
+        if self.rows.is_batch:
+            return
         if self._first.update_called:  # else torchmetrics warns
             warn_of_nothing(analysis)
         if not self._has_warned_of_ties:
@@ -109,7 +114,7 @@ class RowOwner(nn.Module):
         try:
             for one in members:
                 vars(one)["_to_sync"] = one.dist_sync_on_step
-            self._refer_to(earlier.of_same_owner())
+            self._refer_to(earlier.for_batch())
             yield
             end(self.rows if keep else RowBuffer())
         except BaseException:

@@ -48,7 +48,8 @@ _SHARES |= {
     "r_precision": "R-Precision",
     "inverse_median_rank": "1/median rank",
 }
-_SHARES |= {"ndcg_exp": "exponential nDCG", "rbp": "RBP"}
+_SHARES |= {"ndcg_exp": "exponential nDCG", "rbp": "RBP", "f1": "F1", "fall_out": "fall-out"}
+_SHARES |= {"ap_cap": "AP, capped", "recall_cap": "Recall, capped"}
 _OTHERS = {
     "mr": "MR",
     "amr": "AMR",

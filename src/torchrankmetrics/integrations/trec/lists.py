@@ -95,7 +95,7 @@ class JudgedLists:
 
     def _warn_of_content(self, judged: str | None, listed: str | None) -> None:
         """Warn of ids that do not match, and of labels that look like scores."""
-        if self.names and not len(self.own):
+        if not len(self.own):
             warn(
                 f"qrels have no relevant document in any of {len(self.names)} queries: labels above "
                 "0 are relevant"

@@ -156,7 +156,8 @@ def evaluate_run(
         warn(RR_NOTE)
     lists = JudgedLists.read(qrels, run, ignore_identical_ids)
     table = _table(lists, num_candidates)
-    if len(lists.empty) and empty_queries == "zero":
+    has_relevant = len(lists.number) > 0  # else `read` warned
+    if len(lists.empty) and has_relevant and empty_queries == "zero":
         warn(
             f"{len(lists.empty)} queries have no relevant document in qrels and count as 0, as in "
             "trec_eval; empty_queries='skip' leaves them out"
