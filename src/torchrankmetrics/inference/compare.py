@@ -394,7 +394,7 @@ def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
     own = [
         (row, row.models) for row in rows if row.metric == measure.key and row.models is not None
     ]
-    values = {}
+    values: dict[str, float] = {}
     for row, (a, b) in own:
         values |= {a: row.value_a, b: row.value_b}
     best = (max if measure.higher_is_better else min)(values, key=values.__getitem__)

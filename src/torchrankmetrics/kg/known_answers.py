@@ -30,7 +30,7 @@ from torchrankmetrics.ranking.counting import ExcludedSlices
 from torchrankmetrics.validation import shorten
 
 _VERSIONS = (b"1", b"2")
-# facts about a side, in the header
+# facts about a side, by their names in the header
 _ABOUT = ("sizes", "num_answers", "longest", "lengths", "sha256")
 _FIRST = b"torchrankmetrics known triples "
 _HEADER = 4096
@@ -279,7 +279,7 @@ def write_known(
     for side, one in known.items():
         one.check()
         own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
-        facts = (*one.index[3:], list(map(len, own)), [])
+        facts: tuple[Any, ...] = (*one.index[3:], list(map(len, own)), [])
         sides[side] = dict(zip(_ABOUT, facts, strict=True))
         arrays += own
     about = {"byteorder": sys.byteorder, "num_entities": num_entities, "sides": sides}
@@ -324,7 +324,7 @@ def _opened_side(
 ) -> tuple[KnownAnswers, memoryview]:
     """The index of a side in a file, and the digests of the next sides."""
     *facts, lengths, of_arrays = about
-    parts = torch.split(numbers, lengths)
+    key, start, answers = parts = torch.split(numbers, lengths)
     blocks = []
     for i, part in enumerate(parts):
         if of_arrays:  # version 1
@@ -333,7 +333,7 @@ def _opened_side(
         else:
             blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
             digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
-    return KnownAnswers.of_index(AnswerIndex(*parts, *facts), tuple(blocks)), digests
+    return KnownAnswers.of_index(AnswerIndex(key, start, answers, *facts), tuple(blocks)), digests
 
 
 def _checked_header(head: bytes, size: int, name: str) -> tuple[int, dict[str, list[Any]]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import FloatArray
@@ -209,7 +210,7 @@ def _in_view(data: list[_Dataset], ends: FloatArray, view: View) -> FloatArray:
 
 
 def _draw_model(
-    panel: Axes, x: FloatArray, values: FloatArray, color: str, marker: str, label: str
+    panel: Axes, x: npt.NDArray[Any], values: FloatArray, color: str, marker: str, label: str
 ) -> None:
     """Draw values with their intervals, (datasets, 3): value and two ends in any order."""
     low, high = np.sort(values[:, 1:], axis=1).T

@@ -153,7 +153,7 @@ def _friedman_exact(doubled: IntArray, deviation: float) -> float | None:
             return None
         every = np.sort((sums[:, None] + orders).reshape(-1, k), axis=1)
         states, index = np.unique(every @ digits, return_inverse=True)
-        share = np.bincount(index, np.repeat(share / len(orders), len(orders)))
+        share = np.bincount(index, np.repeat(share / len(orders), len(orders))).astype(np.float64)
         sums = states[:, None] // digits % base
     reached = ((sums - n * (k + 1)) ** 2).sum(1) >= deviation - 0.5  # sums are integers
     return float(share[reached].sum())

@@ -61,7 +61,7 @@ class Page:
         """Averages, mean ranks and the difference of the two best models, unless they are undefined."""
         table = self.table
         has_ranks = all(facts.tie_rates for facts in table.facts.values())
-        averaged = [*directed, *AVERAGED] if has_ranks else directed
+        averaged: list[Measure | str] = [*directed, *(AVERAGED if has_ranks else ())]
         with suppress(ValueError):  # no dataset with values of all models
             self.across["averages"] = self.study.summary(averaged, **self.tests)
         # fewer than two such datasets, or models without common tasks
