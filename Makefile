@@ -27,9 +27,10 @@ format:
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
 
-# needs the extra "docs"; a warning is an error
+# needs the extra "docs"; a warning is an error, and so is a link of the site that leads nowhere
 docs:
 	$(PYTHON) -m sphinx -b html -W --keep-going docs docs/_build/html
+	$(PYTHON) docs/check_links.py docs/_build/html
 
 # needs the extras "plot" and "examples"; run it when a page that draws has changed
 images:

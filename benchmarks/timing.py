@@ -1,6 +1,7 @@
 """What every benchmark needs: repeated timing, the machine and the versions, reading graphs, tables in pages, JSON."""
 
 import argparse
+import datetime
 import importlib.metadata
 import json
 import os
@@ -151,7 +152,8 @@ def machine() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "not installed"
-    return {"python": platform.python_version(), "cores": os.cpu_count(), **versions}
+    about = {"date": datetime.date.today().isoformat(), "python": platform.python_version()}
+    return {**about, "cores": os.cpu_count(), **versions}
 
 
 def report(rows: list[dict[str, Any]], path: Path | None) -> None:

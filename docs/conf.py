@@ -1,6 +1,8 @@
 """Sphinx: the Markdown pages of this folder, which the tests execute, and the reference from docstrings."""
 
+import doctest
 import importlib.metadata
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,9 @@ from sphinx.util.fileutil import copy_asset
 
 from torchrankmetrics import __version__
 
+os.environ.setdefault("MPLBACKEND", "Agg")  # figures are written, not shown
 sys.path.insert(0, str(Path(__file__).parent))
 from notebook import page
-from results import sections
 
 project = "torchrankmetrics"
 copyright = "The torchrankmetrics developers"
@@ -64,34 +66,32 @@ def escape_bars(
     ]
 
 
-FIGURES = {
-    "rank_ecdf": "ecdf",
-    "critical_difference": "study_ranks",
-    "intervals_by_dataset": "study_values",
-}
-
-
 def add_figure(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Append the figure of the page on plots to the docstring of its function."""
-    module, _, function = name.rpartition(".")
-    picture = f"images/{FIGURES.get(function, function)}.png"
-    if (
-        module.endswith((".plots", ".study"))
-        and (Path(__file__).parent / picture).exists()
-    ):
-        lines += ["", f".. image:: /{picture}", f"   :alt: an example of {function}"]
+    """Run the example of a plot and append the figure that it draws."""
+    examples = doctest.DocTestParser().get_examples("\n".join(lines))
+    if not any(one.source.startswith("fig, ") for one in examples):
+        return
+    import matplotlib.pyplot as plt
+
+    names = dict(vars(sys.modules[obj.__module__]))
+    for example in examples:
+        exec(example.source, names)
+    picture = Path(app.srcdir) / "_build" / "figures" / f"{name}.png"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    names["fig"].savefig(picture, dpi=110, bbox_inches="tight")
+    plt.close(names["fig"])
+    lines += ["", f".. image:: /_build/figures/{name}.png"]
+    lines += ["   :alt: the figure that the example draws"]
 
 
-def add_results(app: Any, docname: str, source: list[str]) -> None:
-    """Append results to the page on benchmarks and the notebook to the tutorial; end blocks without an empty line."""
-    if docname == "benchmarks":
-        source[0] += sections()
-    elif docname == "tutorial":
-        source[0] += "\n" + page(
-            Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb"
-        )
+def add_notebook(app: Any, docname: str, source: list[str]) -> None:
+    """Append the cells of the notebook to its page; end blocks without an empty line."""
+    if docname == "scores_to_table":
+        notebook = Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb"
+        _, _, cells = page(notebook).partition("\n")  # the page has a title of its own
+        source[0] += cells
     source[0] = source[0].replace("\n\n```\n", "\n```\n")
 
 
@@ -107,4 +107,4 @@ def setup(app: Any) -> None:
     app.connect("build-finished", add_mathjax)
     app.connect("autodoc-process-docstring", escape_bars)
     app.connect("autodoc-process-docstring", add_figure)
-    app.connect("source-read", add_results)
+    app.connect("source-read", add_notebook)

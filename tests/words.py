@@ -25,6 +25,7 @@ NAMES = (
     r"^_?(asked|told|said|held|hold|holder|kept|shown|tally|looks|question|ways|picky|seen_as)(_|$)"
     r"|_(told|said|asked|held)$"
 )
+EXAMPLE = re.compile(r"^ *>>> .*?(?=\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 EXCEPTIONS = {
     "held-out",  # the term for data that are not trained on
     "held out",
@@ -91,7 +92,7 @@ def _source_texts() -> Iterator[Text]:
     for path, source, tree in _modules():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-                yield path, node.lineno, node.value
+                yield path, node.lineno, EXAMPLE.sub(_emptied, node.value)
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT:
                 yield path, token.start[0], token.string

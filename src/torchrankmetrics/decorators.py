@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
@@ -43,7 +44,9 @@ _HINTS = {
 _TOO_MANY = {
     "compare": "pass more than two models as a dict: compare({'a': ..., 'b': ..., 'c': ...}, metric)"
 }
-
+_MISSING = {
+    "known": "pass KnownTriples(train, valid, test) for filtered ranks, or None for raw ranks",
+}
 
 _REASON = "ranks are computed eagerly: leave metrics out of programs that are exported"
 
@@ -105,9 +108,12 @@ def _check_of_calls(function: Callable[..., Any]) -> Callable[..., None]:
             hint = _hint_for(kwargs, known) or (
                 f"it takes {', '.join(known)}" if is_method and known else ""
             )
-            hint = hint or (
-                _TOO_MANY.get(function.__name__, "") if str(misfit).startswith("too many") else ""
-            )
+            if not hint and str(misfit).startswith("too many"):
+                hint = _TOO_MANY.get(function.__name__, "")
+            if not hint and (
+                missing := re.match("missing a required argument: '(.*)'", str(misfit))
+            ):
+                hint = _MISSING.get(missing[1], "")
             name = f"{type(args[0]).__name__}." * is_method + function.__name__
             raise TypeError(
                 f"{name}() {truncate(str(misfit), 200)}{hint and f'; {hint}'}"

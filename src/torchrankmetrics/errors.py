@@ -24,7 +24,20 @@ class RankMetricWarning(UserWarning):
     of known triples without the target, masks of -inf, ties that decide, evaluations without a
     task, and a Numba that cannot be used. If a process group is initialized, only its first process
     warns.
+
+    >>> import warnings
+    >>> from torchrankmetrics import RankMetricWarning, evaluate
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", RankMetricWarning)
+    ...     evaluate([], num_candidates=9, metrics=["mrr"])
+    ...
+    {'mrr': nan}
     """
+
+
+def missing_extra(user: str, package: str, extra: str) -> ImportError:
+    """Return the error for a package that is not installed; it names the extra that brings it."""
+    return ImportError(f"{user} needs {package}: pip install 'torchrankmetrics[{extra}]'")
 
 
 def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:

@@ -46,9 +46,13 @@ def check_int(name: str, value: object, least: int, below: int | None = None) ->
         raise TypeError(
             f"{name} must be an int, got {shorten(value)} of type {type(value).__name__}"
         )
-    if number < least or (below is not None and number >= below):
-        limit = "" if below is None else f" and below {below}"
-        raise ValueError(f"{name} must be an int of at least {least}{limit}, got {number}")
+    if number < least:
+        raise ValueError(f"{name} must be an int of at least {least}, got {number}")
+    if below is not None and number >= below:
+        limit = "2^63" if below == 1 << 63 else below
+        raise ValueError(
+            f"{name} must be an int of at least {least} and below {limit}, got {number}"
+        )
     return number
 
 

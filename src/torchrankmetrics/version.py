@@ -1,3 +1,3 @@
 """The version, for the package and for what writes it down."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

@@ -73,7 +73,7 @@ ATTEMPTS = {
         r"Ranks\(ranks, None, num_candidates\)",
     ),
     "ranks of scores": (lambda: Ranks(SCORES, None, 4), "become ranks by rank_scores"),
-    "one row": (lambda: evaluate(SCORES[0], 4), r"scores are \(B, N\), with their target"),
+    "one row": (lambda: evaluate(SCORES[0], 4), r"evaluate\(scores\[None\], \[target\], metrics"),
     "lists": (lambda: updated(SCORES.tolist(), TARGET), r"got list: pass torch.tensor\(preds\)"),
     "OGB": (lambda: updated(OGB), r"got dict: a dict of OGB.* Ranks.from_negatives\(preds\)"),
     "OGB by keyword": (lambda: updated(**OGB), r"Ranks.from_negatives\(dict of y_pred_pos"),
@@ -108,11 +108,11 @@ ATTEMPTS = {
     ),
     "labels": (
         lambda: updated(SCORES, 2 * RELEVANT),
-        r"two dimensions.* got .* target\.float\(\) for labels",
+        r"two dimensions.* got .* target\.float\(\) if these are labels",
     ),
     "two labels": (
         lambda: updated(SCORES[:2], RELEVANT[:2]),
-        r"two dimensions.* target\.float\(\) for labels",
+        r"two dimensions.* target\.float\(\) if these are labels",
     ),
     "bool lists": (
         lambda: updated(SCORES, RELEVANT.bool().tolist()),
@@ -120,11 +120,11 @@ ATTEMPTS = {
     ),
     "pairs": (
         lambda: updated(SCORES, torch.tensor([[0, 1], [1, 2], [2, 3]])),
-        r"two dimensions.*tuple\(target\) for pairs \(2, P\)",
+        r"two dimensions.*tuple\(target\.T\) if every row is a pair",
     ),
     "column": (
         lambda: updated(SCORES, TARGET[:, None]),
-        r"two dimensions.*target\.tolist\(\) for the columns",
+        r"two dimensions.*target\.tolist\(\) if these are the columns",
     ),
     "dict of targets": (
         lambda: updated(SCORES, {0: 1}),

@@ -186,7 +186,7 @@ def test_tables_and_files_have_a_row_without_rank(tmp_path, suffix):
     for wrong in ({"optimistic": [1]}, {"optimistic": [0], "sample_id": [3]}):
         with pytest.raises(ValueError, match=r"must be .* in rows that are empty"):
             RankTable.from_numpy(wrong | {"empty": [True]})
-    with pytest.raises(ValueError, match="ranks must lie between 1 and num_candidates"):
+    with pytest.raises(ValueError, match="ranks must start at 1"):
         RankTable.from_numpy({"optimistic": [0]})
 
 

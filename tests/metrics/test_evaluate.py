@@ -131,8 +131,8 @@ def test_weights_of_zero_are_a_warning(zero):
 
 
 def test_messages_do_not_show_the_code_of_unknown_numbers_of_candidates():
-    with pytest.raises(ValueError, match="pessimistic=0, num_candidates=unknown"):
-        Ranks([0])
+    with pytest.raises(ValueError, match="optimistic=2, pessimistic=1, num_candidates=unknown"):
+        Ranks([2], [1])
     assert repr(Ranks([3])) == "Ranks(optimistic=[3], pessimistic=[3])"
     with pytest.raises(ValueError, match="has 0 negatives"):
         Ranks([3]).full_rank_estimate(100)

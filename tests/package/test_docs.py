@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from test_hoyt_table import DIRECTED, expected_table
 
 from scripts import ROOT, load_script
-from torchrankmetrics import RankDefinition, RankMetric, __version__, evaluate
+from torchrankmetrics import RankCollection, RankDefinition, RankMetric, __version__, evaluate
 from torchrankmetrics.metrics.registry import Entry
 from torchrankmetrics.metrics.unavailable import UNAVAILABLE
 
@@ -33,7 +34,7 @@ def test_blocks_of_the_readme_run_when_copied_alone(
 
 
 def test_the_first_screen_has_one_short_block_and_its_table() -> None:
-    assert len(README.splitlines()) <= 120
+    assert len(README.splitlines()) <= 125
     assert len(BLOCKS) == README.count("```python") > 0
     assert len(BLOCKS[0][0].splitlines()) <= 12
     assert README.index("pip install .") < README.index(BLOCKS[0][0]) < README.index("## ")
@@ -42,6 +43,54 @@ def test_the_first_screen_has_one_short_block_and_its_table() -> None:
         < README.index("<!-- test command -->")
         < README.index("-m pytest")
     )
+
+
+TASKS = README[README.index("## Your task") : README.index("## Other libraries")]
+CALLS = re.findall(r"`(from torchrankmetrics[\w.]* import [\w, ]+)`, then `([^`]+)`", TASKS)
+
+
+def test_names_of_the_task_table_are_importable_as_shown() -> None:
+    assert len(CALLS) == TASKS.count("`from ") == 8
+    for statement, call in CALLS:
+        made: dict[str, object] = {}
+        exec(statement, made)
+        called = set(re.findall(r"(\w+)\(", call)) - {"pipeline"}  # PyKEEN's
+        assert called, call
+        assert called <= set(made), call
+
+
+def test_the_lightning_row_logs_a_number() -> None:
+    lightning = pytest.importorskip("pytorch_lightning")
+    step, end = re.findall(r"`(self\.\w.*?\))` in `\w+`", TASKS)
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ranks = RankCollection(["mrr"])
+
+        def test_step(self, batch: torch.Tensor) -> None:
+            exec(step, {"self": self, "scores": torch.eye(3)[batch], "target": batch})
+
+        def on_test_epoch_end(self) -> None:
+            exec(end, {"self": self})
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(accelerator="cpu", devices=1, **quiet)
+    loader = torch.utils.data.DataLoader(torch.arange(3))
+    assert trainer.test(Module(), loader, verbose=False) == [{"mrr": 1.0}]
+
+
+RECIPES = re.findall(
+    r"^```python\n(.*?)^```$", (DOCS / "cookbook.md").read_text(), re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=range(len(RECIPES)))
+def test_recipes_of_the_cookbook_are_short_and_run_when_copied_alone(recipe, capsys) -> None:
+    assert len(RECIPES) == 10
+    assert len(recipe.splitlines()) <= 12
+    exec(compile(recipe, "cookbook.md", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out
 
 
 def test_the_release_has_one_version_and_date_in_every_file_and_standard_headings() -> None:
@@ -126,15 +175,42 @@ def test_claims_of_the_pages_are_in_the_committed_results() -> None:
     assert ours["best"] < min(peer["best"] for peer in peers)
 
 
+FASTEST = "count 256 x 40943 float32"
+
+
+def test_tables_of_the_benchmarks_page_are_of_the_results() -> None:
+    text = results.PAGE.read_text()
+    assert results.page(text) == text, "run: python docs/results.py"
+    assert len(results.TIMINGS) == 10
+    rows = json.loads((RESULTS / "steps.json").read_text())["rows"]
+    case = [row for row in rows if (row["case"], row["threads"]) == (FASTEST, 2)]
+    medians = {row["way"]: row["median"] for row in case}
+    assert f"{medians['rank_scores, numba']:.1f} ms with the extra `fast`" in README
+    assert f"{medians['rank_scores, torch']:.1f} ms without it" in README
+    assert f"{medians['pykeen Ranks.from_scores']:.0f} ms by PyKEEN" in README
+    assert "| 1.75 | 171 | PyKEEN 1.11.1 | wall-clock, 2 threads | 23 Nov 2026 |" in text
+
+
+def test_links_of_the_built_site_are_checked(tmp_path: Path) -> None:
+    check = load_script(DOCS / "check_links.py")
+    (tmp_path / "b.html").write_text('<h1 id="here">b</h1>')
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#here"></a><a href="b.html#gone"></a><a href="c.html"></a>'
+        '<a href="https://example.org/x"></a><img src="none.png"><a href="#"></a>'
+    )
+    links = ["a.html: b.html#gone", "a.html: c.html", "a.html: none.png"]
+    assert check.broken(tmp_path) == links
+
+
 def test_every_page_is_in_the_contents() -> None:
-    index = (DOCS / "index.md").read_text()
+    index = (DOCS / "index.md").read_text() + (DOCS / "articles.md").read_text()
     listed = [
         line
         for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
         for line in block.split()
     ]
     missing = {page.stem for page in PAGES} - {"index"} - set(listed)
-    assert not missing, "add these pages to a toctree of docs/index.md"
+    assert not missing, "add these pages to a toctree of docs/index.md or docs/articles.md"
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
@@ -149,8 +225,7 @@ def test_links_lead_somewhere_and_numbers_are_shown_in_full(page: Path) -> None:
         path = page.parent / name if name else page
         assert path.exists(), target
         if anchor:
-            shown = path.read_text() + (results.sections() if path.name == "benchmarks.md" else "")
-            headings = re.findall(r"^#+ (.*)$", shown, re.MULTILINE)
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
             anchors = {
                 re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
             }

@@ -6,6 +6,7 @@ import pickle
 import re
 import rlcompleter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -122,21 +123,49 @@ def test_docstrings_are_complete(path: str) -> None:
             ), name
 
 
-def test_functions_and_metrics_have_an_example() -> None:
-    needs_files_or_hosts = {"study.critical_difference", "plots.group_differences", "study.verify"}
-    missing = {
-        path
-        for path in PATHS
-        if (
-            inspect.isroutine(value := public(path))
-            or path.startswith("Rank")
-            or path.endswith("Rank")
-        )
-        and not path.startswith("integrations.")
-        and ">>>" not in (inspect.getdoc(value) or "")
-    }
-    assert missing - needs_files_or_hosts == {"RankMetricWarning"}, missing
+def test_every_function_and_class_has_an_example_and_constants_are_in_one() -> None:
+    texts = {path: inspect.getdoc(public(path)) or "" for path in PATHS}
+    examples = "\n".join(line for text in texts.values() for line in text.splitlines())
+    for path, text in texts.items():
+        value, name = public(path), path.rpartition(".")[2]
+        if inspect.isclass(value) or inspect.isroutine(value):
+            assert ">>> " in text, path
+        else:
+            assert re.search(rf"^(>>>|\.\.\.) .*\b{name}\b", examples, re.MULTILINE), path
     assert torchrankmetrics.__doc__
+
+
+def public_callables() -> Iterator[tuple[str, Any]]:
+    for path in PATHS:
+        value = public(path)
+        yield path, value
+        if inspect.isclass(value):
+            names = [name for name in dir(value) if not name.startswith("_")]
+            yield from ((f"{path}.{name}", getattr(value, name)) for name in names)
+
+
+def test_signatures_in_help_are_short() -> None:
+    lengths = {}
+    for path, value in public_callables():
+        module = str(getattr(value, "__module__", ""))
+        if callable(value) and module.startswith("torchrankmetrics"):
+            with suppress(ValueError):  # of a subclass of dict or Warning
+                lengths[path] = len(str(inspect.signature(value)))
+    for path in ("rank_scores", "RankCollection", "RankCollection.update", "RankMetric"):
+        assert lengths[path] < 600, path
+    most = max(lengths, key=lengths.__getitem__)
+    assert lengths[most] < 900, most
+
+
+def test_entries_of_arguments_do_not_only_name_another_function() -> None:
+    for path, value in public_callables():
+        text = inspect.getdoc(value) or "" if callable(value) else ""
+        chains = re.findall(
+            r"^ +\*{0,2}\w.*\):\s+(?:as in|as for|likewise|see) .*|.*like the next.*",
+            text,
+            re.MULTILINE,
+        )
+        assert not chains, (path, chains)
 
 
 every_class = pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: kind.__name__)

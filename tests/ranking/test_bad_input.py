@@ -56,12 +56,12 @@ BAD = {
     "target above": (
         scores(target=torch.tensor([0, 5, 0])),
         IndexError,
-        r"target.*\[0, 5\).*task 1 has column 5",
+        r"target.*\[0, 5\).*target\[1\] is 5",
     ),
     "target negative": (
         scores(target=torch.tensor([0, 0, -1])),
         IndexError,
-        "target.*task 2 has column -1",
+        r"target.*target\[2\] is -1",
     ),
     "target bool": (scores(target=torch.tensor([True, False, True])), TypeError, "target.*bool"),
     "target short": (scores(target=torch.tensor([0, 1])), ValueError, r"target.*\(3,\).*\(2,\)"),
@@ -178,7 +178,7 @@ BAD = {
     "rank 0": (
         ranks([1, 0], None, 5),
         ValueError,
-        "must lie between 1 and num_candidates; task 1 has optimistic=0",
+        "ranks must start at 1, but task 1 has rank 0",
     ),
     "pessimistic above": (
         ranks([1], [6], 5),

@@ -110,7 +110,7 @@ def test_integers_with_two_dimensions_are_never_read(point, dtype, shape):
             ("target", (convert(integers), None)),
             ("exclude", (torch.zeros(B, dtype=torch.int64), convert(integers))),
         ):
-            remedies = rf"{name}\.tolist\(\).*tuple\({name}\).*{name}\.bool\(\)"
+            remedies = rf"{name}\.tolist\(\) if these are the columns of every row"
             with pytest.raises(ValueError, match=f"{name} must not be integers.*{remedies}"):
                 call(scores, *arguments)
 

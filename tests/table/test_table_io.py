@@ -191,7 +191,7 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
         (
             {"optimistic": [0, 1]},
             ValueError,
-            "between 1 and num_candidates; task 0 has optimistic=0",
+            "ranks must start at 1, but task 0 has rank 0",
         ),
         (
             {"optimistic": [2, 2], "pessimistic": [1, 2]},

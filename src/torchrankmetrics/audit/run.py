@@ -52,6 +52,13 @@ class Finding:
         got, expected (float or str): the value of the evaluator and the right one.
         message (str): the exception, the tie rule found, other wrong metrics, or why the check was
             skipped.
+
+    >>> from torchrankmetrics.audit import audit
+    >>> def unfiltered(scores, target, exclude):
+    ...     return 1 + (scores > scores.gather(1, target[:, None])).sum(1)
+    ...
+    >>> audit(unfiltered, max_candidates=1000)["filter"].status
+    'failed'
     """
 
     check: str
@@ -89,6 +96,15 @@ class Report:
         ties (tuple): the tie rules that its results follow; several, if its metrics do not
             distinguish them.
         findings (tuple): one per check.
+
+    >>> from torchrankmetrics import rank_scores
+    >>> from torchrankmetrics.audit import audit
+    >>> def optimistic(scores, target, exclude):
+    ...     return rank_scores(scores, target, exclude=exclude).optimistic
+    ...
+    >>> report = audit(optimistic, max_candidates=1000)
+    >>> report.ties, len(report.failures)
+    (('optimistic',), 0)
     """
 
     evaluator: str
@@ -152,8 +168,14 @@ def audit(
         ValueError: for an unknown rule, or if no key of the dict names a metric.
 
     >>> from torchrankmetrics import rank_scores
-    >>> audit(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic).failures
+    >>> from torchrankmetrics.audit import CHECKS, MAX_CANDIDATES, audit
+    >>> def evaluator(scores, target, exclude):
+    ...     return rank_scores(scores, target, exclude=exclude).realistic
+    ...
+    >>> audit(evaluator, max_candidates=1000).failures
     ()
+    >>> CHECKS[:2], MAX_CANDIDATES
+    (('plain_ranks', 'order_of_batches'), 33554432)
     """
     check_function(
         "evaluator", evaluator, "(scores, target, exclude) -> ranks or a dict of metrics"
@@ -174,12 +196,17 @@ def assert_evaluator(
     """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
 
     Args:
-        evaluator (callable): as in ``audit``.
-        ties (str, default None): as in ``audit``.
-        max_candidates (int, default 2^25): as in ``audit``.
+        evaluator (callable): (scores, target, exclude) -> ranks or a dict of metrics.
+        ties (str, default None): the tie rule that the evaluator must follow; None: any rule.
+        max_candidates (int, default 2^25): most candidates of a case; fewer take less memory and
+            time.
 
+    >>> from torchrankmetrics.audit import assert_evaluator
     >>> from torchrankmetrics import rank_scores
-    >>> assert_evaluator(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic)
+    >>> def evaluator(scores, target, exclude):
+    ...     return rank_scores(scores, target, exclude=exclude).realistic
+    ...
+    >>> assert_evaluator(evaluator, max_candidates=1000)
     """
     report = audit(evaluator, ties=ties, max_candidates=max_candidates)
     if report.failures:

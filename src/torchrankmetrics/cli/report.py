@@ -254,10 +254,10 @@ class _Report:
 
         part = break_down(analysis, measures.values(), None)
         first = list(part.columns)[:2]  # group and number of tasks
-        shown = [
+        columns = [
             one for one in part.columns if one in first or one in measures or not self.has_views
         ]
-        return {one: part[one] for one in shown}
+        return {one: part[one] for one in columns}
 
     def table(self, with_names: bool) -> Tabular:
         """The table; the first column has the names of files."""

@@ -26,7 +26,7 @@ class DatasetFacts:
     """Sizes, provenance and candidate counts of a dataset.
 
     Attributes:
-        name (str): as in file names and on the command line.
+        name (str): the name of files, and of options of the command line.
         title (str): as papers print it, with the graph if there are several.
         synonyms (tuple): other names.
         protocol (str): targets, candidates and filter, in a sentence.
@@ -41,6 +41,11 @@ class DatasetFacts:
         known (mapping): the splits that are filtered out, by split: itself and those before it.
         histograms (mapping): (2, n) integers by (split, entities, side): ascending num_candidates,
             and their counts.
+
+    >>> from torchrankmetrics.datasets import dataset_facts
+    >>> nations = dataset_facts("nations")
+    >>> nations.num_entities["all"], nations.num_triples["test"]
+    (14, 201)
     """
 
     name: str
@@ -78,6 +83,7 @@ def candidate_counts(
     Raises:
         ValueError: for an unknown name or option, or a split that the dataset lacks.
 
+    >>> from torchrankmetrics.datasets import candidate_counts
     >>> counts = candidate_counts("FB15k-237")
     >>> counts.num_tasks, len(counts.num_candidates)
     (40932, 319)
@@ -102,6 +108,7 @@ def dataset_names() -> tuple[str, ...]:
     Returns:
         Names for ``candidate_counts``, ``adjust`` and ``dataset_facts``.
 
+    >>> from torchrankmetrics.datasets import dataset_names
     >>> "fb15k237" in dataset_names()
     True
     """
@@ -126,6 +133,7 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     Raises:
         TypeError, ValueError: if the name is not a string, or unknown.
 
+    >>> from torchrankmetrics.datasets import dataset_facts
     >>> dataset_facts("WN18RR").num_entities
     {'all': 40943, 'train': 40559}
     """

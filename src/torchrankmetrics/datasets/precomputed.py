@@ -1,5 +1,7 @@
 """`PrecomputedExpectation`: null moments of stored candidate counts, independent of the evaluated tasks."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import numpy.typing as npt
 
 from torchrankmetrics.datasets.facts import candidate_counts
@@ -23,6 +25,7 @@ class PrecomputedExpectation(ExpectationProvider):
     Raises:
         TypeError, ValueError: if counts or weights are invalid, or the dataset is unknown.
 
+    >>> from torchrankmetrics.datasets import PrecomputedExpectation
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> round(PrecomputedExpectation("fb15k237").moments(MEAN_RANK, [2, 2]).mean, 2)
     7153.31

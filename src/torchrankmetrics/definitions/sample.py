@@ -26,6 +26,11 @@ class Moments:
         mean (float): E of the metric.
         variance (float): V >= 0; exactly zero where the metric cannot vary.
         optimum (float, default None): the best value, if it depends on the counts.
+
+    >>> from torchrankmetrics import RankMetric
+    >>> moments = RankMetric("mr").moments([3, 5])  # of Moments(mean, variance)
+    >>> moments.mean, moments.variance
+    (2.5, 0.6666666666666666)
     """
 
     mean: float
@@ -239,8 +244,8 @@ class UnknownCandidatesError(ValueError):
         super().__init__(
             message
             or "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it "
-            "only base values such as mrr, hits@10 and ndcg@10 are known. Pass the numbers of "
-            "filtered candidates"
+            "only base values such as mrr, hits@10 and ndcg@10 are known. Pass num_candidates=, the "
+            "number of filtered candidates of every task, or of documents in the collection"
         )
 
 

@@ -84,6 +84,8 @@ class RankDefinition(MetricDefinition):
             derived because the value at ranks 1 and 2^20 is not finite, the same, or at rank 1
             depends on the number of candidates.
 
+    >>> import torch
+    >>> from torchrankmetrics import RankDefinition
     >>> dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
     >>> dcg.optimum, dcg.higher_is_better
     (1.0, True)
@@ -372,6 +374,7 @@ def hits_at(k: int) -> RankDefinition:
     Raises:
         TypeError, ValueError: if k is not an integer, or out of this range.
 
+    >>> from torchrankmetrics.definitions import hits_at
     >>> hits_at(10).name
     'hits_at_10'
     """
@@ -391,6 +394,7 @@ def power_mean_rank(p: float) -> RankDefinition:
     Raises:
         TypeError, ValueError: if p is not a number, or NaN.
 
+    >>> from torchrankmetrics.definitions import power_mean_rank
     >>> power_mean_rank(-2).name, power_mean_rank(1).name
     ('power_mean_rank_minus_2', 'mr')
     """

@@ -258,6 +258,11 @@ class Power(KnownTransform):
 
     Args:
         p (float): exponent, not 0.
+
+    >>> import torch
+    >>> from torchrankmetrics.definitions import Power
+    >>> Power(-1)(torch.tensor([1.0, 2.0, 4.0]))
+    tensor([1.0000, 0.5000, 0.2500])
     """
 
     p: float
@@ -295,7 +300,13 @@ class Power(KnownTransform):
 
 @dataclass(frozen=True)
 class Log(KnownTransform):
-    """x -> log x (natural)."""
+    """x -> log x (natural).
+
+    >>> import torch
+    >>> from torchrankmetrics.definitions import Log
+    >>> Log()(torch.tensor([1.0, 2.0]))
+    tensor([0.0000, 0.6931])
+    """
 
     smooth = True
 
@@ -309,6 +320,11 @@ class Exponential(KnownTransform):
 
     Args:
         sign (int, default 1): 1 or -1.
+
+    >>> import torch
+    >>> from torchrankmetrics.definitions import Exponential
+    >>> Exponential(-1)(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 0.3679])
     """
 
     sign: Literal[1, -1] = 1
@@ -330,6 +346,11 @@ class AtMost(KnownTransform):
 
     Args:
         k (int): number of first places that count.
+
+    >>> import torch
+    >>> from torchrankmetrics.definitions import AtMost
+    >>> AtMost(2)(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([1., 1., 0.])
     """
 
     k: int
@@ -365,6 +386,12 @@ class WithCandidates(KnownTransform):
             one of it.
         min_candidates (int, default 1): fewest candidates with which a task has a value; others
             have the weight 0.
+
+    >>> from torchrankmetrics import RankDefinition, evaluate
+    >>> from torchrankmetrics.definitions import WithCandidates
+    >>> share = WithCandidates(lambda r, N: (r - 1) / N)
+    >>> evaluate([1, 6], num_candidates=10, metrics=[RankDefinition("share_above", f=share)])
+    {'share_above': 0.25}
     """
 
     function: Callable[[Tensor, Tensor], Tensor]

@@ -84,12 +84,17 @@ def compare(
     permutations: int = 9999,
     seed: int = 0,
 ) -> Comparison | Comparisons | PairwiseComparisons:
-    """Compare models on the same tasks, aligned by (side, sample id), or by order if none has sample ids.
+    """Test whether model a is better than model b on the same tasks.
 
-    ``compare(a, b, metric)`` compares two models, ``compare({"a": ..., "b": ..., "c": ...},
-    metric)`` any number. Then all pairs and metrics are one family: p-values are adjusted by max-T
-    over sign flips of the tasks, or by Holm if some have another test (several runs, query metrics)
-    or none (the median).
+    - ``compare(a, b, "mrr")``: two models;
+    - ``compare(a, b, ["mrr", "hits@10"])``: several metrics;
+    - ``compare({"a": a, "b": b, "c": c}, "mrr")``: every pair of models;
+    - ``compare([a1, a2, a3], [b1, b2, b3], "mrr")``: several training seeds for each model.
+
+    Tasks are aligned by (side, sample id), or by order if none has sample ids. Of several metrics
+    or models read ``p_adjusted``: pairs and metrics are one family, adjusted by max-T over sign
+    flips of the tasks, or by Holm if some have another test (several runs, query metrics) or none
+    (the median).
 
     The p-value is from a sign-flip permutation test, or from McNemar's exact test for hits of
     independent tasks without weights. Both sides of a triple, or the tasks of one query, change
@@ -131,6 +136,7 @@ def compare(
         TypeError, ValueError: for invalid options, and for models of different tasks. Too few tasks
             are warned of.
 
+    >>> from torchrankmetrics import compare
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
     >>> result = compare(a, b, "hits@3")

@@ -1,5 +1,7 @@
 """Results of comparisons: paired differences with intervals and p-values, and how they are printed."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +46,15 @@ class Comparison(Rendered):
             on that side.
         models (tuple): names of the two models, if they have names.
         higher_is_better (bool): direction of the metric; None without one.
+
+    >>> from torchrankmetrics import Ranks, compare
+    >>> a = Ranks([1, 2, 1, 3, 1, 2, 1, 1] * 20, None, 9)
+    >>> b = Ranks([2, 3, 1, 5, 2, 2, 1, 4] * 20, None, 9)
+    >>> result = compare(a, b, "mrr")
+    >>> round(result.difference, 4), result.better
+    (0.2563, 'a')
+    >>> result.low > 0
+    True
     """
 
     metric: str
@@ -233,6 +244,13 @@ class Comparisons(_ComparisonTable):
 
     Attributes:
         rows (tuple): in the order of the metrics.
+
+    >>> from torchrankmetrics import Ranks, compare
+    >>> a = Ranks([1, 2, 1, 3, 1, 2, 1, 1] * 20, None, 9)
+    >>> b = Ranks([2, 3, 1, 5, 2, 2, 1, 4] * 20, None, 9)
+    >>> results = compare(a, b, ["mrr", "hits@1"])
+    >>> results["hits_at_1"].difference
+    0.375
     """
 
     def __getitem__(self, key: str) -> Comparison:
@@ -252,15 +270,22 @@ class PairwiseComparisons(_ComparisonTable):
     Attributes:
         rows (tuple): ordered by metric.
         models (tuple): names in input order.
+
+    >>> from torchrankmetrics import Ranks, compare
+    >>> ranks = {"a": [1, 2, 1, 3, 1], "b": [2, 3, 1, 5, 2], "c": [4, 3, 2, 5, 3]}
+    >>> models = {name: Ranks(listed * 30, None, 9) for name, listed in ranks.items()}
+    >>> results = compare(models, "mrr")
+    >>> results["mrr", "a", "b"].better
+    'a'
     """
 
     models: tuple[str, ...]
 
     @overload
-    def __getitem__(self, key: str) -> "PairwiseComparisons": ...
+    def __getitem__(self, key: str) -> PairwiseComparisons: ...
     @overload
     def __getitem__(self, key: tuple[str, str, str]) -> Comparison: ...
-    def __getitem__(self, key: str | tuple[str, str, str]) -> "Comparison | PairwiseComparisons":
+    def __getitem__(self, key: str | tuple[str, str, str]) -> Comparison | PairwiseComparisons:
         metric, *pair = (key,) if isinstance(key, str) else key
         first = row_of(self.rows, metric)
         rows = tuple(row for row in self.rows if row.metric == first.metric)
@@ -280,13 +305,18 @@ class Equivalence(Comparison):
     """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
-        metric, value_a, value_b, difference, p_value, p_adjusted (float, str): as in
-            ``Comparison``.
-        test, num_tasks, unit (str, int): likewise.
-        higher_is_better (bool): likewise.
-        num_clusters, effective_clusters, effective_tasks, permutations, bounded (float, int, bool):
-            likewise.
-        seeds, models, correction (SeedSplit, tuple, str): likewise.
+        metric (str): canonical key.
+        value_a, value_b, difference (float): values of both models, and value_a - value_b.
+        p_value, p_adjusted (float): two-sided, of no difference; of one metric both are the same.
+        test (str): name of the test.
+        num_tasks, unit (int, str): number of "tasks" or "queries".
+        num_clusters, effective_clusters, effective_tasks (int, float): number of clusters, and
+            effective numbers.
+        higher_is_better (bool): direction of the metric; None without one.
+        permutations (int): number of random flips; None: p is exact or of another test.
+        bounded (bool): False if one end is the limit of the values.
+        seeds, models, correction (SeedSplit, tuple, str): variance components, names of the models,
+            and method of p_adjusted.
         low, high, interval_level (float): interval of two one-sided tests, and its level 2
             confidence_level - 1.
         margin, confidence_level (float): largest difference that does not matter, > 0; level of the
@@ -294,6 +324,14 @@ class Equivalence(Comparison):
         p_equivalent, p_not_worse, p_not_better (float): of the hypotheses that the absolute
             difference is at least the margin, that a is worse than b by the margin or more, and
             that a is better by the margin or more.
+
+    >>> from torchrankmetrics import Ranks
+    >>> from torchrankmetrics.inference import equivalence
+    >>> a = Ranks([1, 2, 1, 3, 1, 2] * 50, None, 9)
+    >>> b = Ranks([1, 2, 1, 3, 2, 1] * 50, None, 9)
+    >>> result = equivalence(a, b, "mrr", margin=0.1)
+    >>> result.equivalent
+    True
     """
 
     margin: float

@@ -1,5 +1,7 @@
 """`equivalence`: two one-sided tests of whether two models are equal within a margin."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 
 from torchrankmetrics.inference.clusters import Cluster
@@ -47,6 +49,7 @@ def equivalence(
     Raises:
         TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
 
+    >>> from torchrankmetrics.inference import equivalence
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2] * 20, None, 50), Ranks([1, 2, 1, 3, 2, 1] * 20, None, 50)
     >>> equivalence(a, b, "mrr", margin=0.1).equivalent

@@ -32,6 +32,11 @@ class Interval:
         effective_tasks (float): effective number of tasks or clusters, n over the kurtosis of their
             influences (of shares over the kurtosis of their weights, infinite for equal ones).
             Below 5 the interval misses more often than stated.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> table = RankTable.from_ranks(Ranks([1, 2, 1, 3, 1, 2] * 20, None, 9))
+    >>> print(table.confidence_intervals(["mrr"])["mrr"])
+    mrr 0.7222 [0.6704, 0.7732]
     """
 
     metric: str
@@ -56,6 +61,15 @@ class Intervals(Rendered):
             metrics.
         num_clusters, effective_clusters (int, float): number of clusters, and the effective one,
             None without clusters; well below 100 the intervals miss more often than stated.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> table = RankTable.from_ranks(Ranks([1, 2, 1, 3, 1, 2] * 20, None, 9))
+    >>> print(table.confidence_intervals(["mrr", "hits@1"]))
+    metric      value     low    high
+    ---------  ------  ------  ------
+    mrr        0.7222  0.6704  0.7732
+    hits_at_1  0.5000  0.4111  0.5889
+    95% (normal), 120 tasks
     """
 
     rows: tuple[Interval, ...]

@@ -1,6 +1,7 @@
 """Arguments of comparisons: ranks or values of several models, aligned on the same ranking tasks or queries."""
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
@@ -120,6 +121,15 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
             if is_pykeen
             else "ranks as Ranks(ranks, None, num_candidates)"
         )
+        if isinstance(evaluation, str | os.PathLike):
+            raise TypeError(
+                f"{name} must be ranks, got a path: pass RankTable.load({shorten(os.fspath(evaluation))})"
+            )
+        if one_number(evaluation) is not None:
+            raise TypeError(
+                f"{name} must be ranks of tasks, or one value per query as {{query: value}}, got "
+                f"{shorten(evaluation)}. Two averages cannot be compared"
+            )
         if isinstance(evaluation, Mapping):
             remedy = "one value per query, {query: value}; of a run rank_run(qrels, run) of integrations.trec"
         raise TypeError(

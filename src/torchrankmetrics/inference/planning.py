@@ -41,6 +41,7 @@ def sample_size(
 
     Source: Cohen 1988 (doi:10.4324/9780203771587), chapter 2.
 
+    >>> from torchrankmetrics.inference import sample_size
     >>> pilot = [0.1, -0.3, 0.5, 0.0, 0.2, -0.1, 0.4, 0.0]
     >>> sample_size(pilot, difference=0.05)
     218
@@ -78,6 +79,7 @@ def detectable_difference(
     Raises:
         ValueError: as ``sample_size``.
 
+    >>> from torchrankmetrics.inference import detectable_difference
     >>> pilot = [0.1, -0.3, 0.5, 0.0, 0.2, -0.1, 0.4, 0.0]
     >>> round(detectable_difference(pilot, 218), 3)
     0.05

@@ -49,7 +49,8 @@ class Units:
         """Raise a ValueError if there are fewer than two units, so that no standard error can be estimated."""
         if self.size < 2:
             raise ValueError(
-                f"an error estimate needs at least 2 independent tasks or clusters, got {self.size}"
+                "an interval or a standard error needs at least 2 independent tasks or clusters, "
+                f"got {self.size}"
             )
 
     @cached_property

@@ -1,5 +1,7 @@
 """Tests of paired shares, of several training runs, and against random ranking; Holm's correction."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 import sys
 from collections.abc import Sequence
@@ -94,6 +96,7 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
 
     Source: Holm 1979 (https://www.jstor.org/stable/4615733).
 
+    >>> from torchrankmetrics.inference import holm
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
     """
@@ -119,7 +122,7 @@ class SeedSplit:
     interaction: float  # of single runs on single tasks; more seeds or more tasks decrease it
     num_seeds: tuple[int, ...]  # number of runs of each model
 
-    def scaled(self, slope: float) -> "SeedSplit":
+    def scaled(self, slope: float) -> SeedSplit:
         """The variances of a value times ``slope``."""
         square = slope**2
         return SeedSplit(
@@ -259,6 +262,7 @@ def clustered_p_value(
     Raises:
         TypeError, ValueError: for other metrics, invalid keys, and fewer than two clusters.
 
+    >>> from torchrankmetrics.inference import clustered_p_value
     >>> from torchrankmetrics import Ranks
     >>> round(clustered_p_value(Ranks([1, 2, 1, 3, 2, 2], None, 9), "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)
     0.0238

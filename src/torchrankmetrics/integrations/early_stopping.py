@@ -3,9 +3,13 @@
 from contextlib import suppress
 from typing import Any
 
-from pytorch_lightning import LightningModule, Trainer, callbacks as lightning
-
+from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.metrics.collection import RankCollection
+
+try:
+    from pytorch_lightning import LightningModule, Trainer, callbacks as lightning
+except ModuleNotFoundError as error:
+    raise missing_extra("integrations.early_stopping", "Lightning", "lightning") from error
 
 
 class EarlyStopping(lightning.EarlyStopping):
@@ -19,6 +23,9 @@ class EarlyStopping(lightning.EarlyStopping):
     Raises:
         ValueError: at the start of training, if not exactly one collection has the metric, or
             ``mode`` is wrong.
+
+    >>> from torchrankmetrics.integrations.early_stopping import EarlyStopping
+    >>> stop = EarlyStopping(monitor="val/hits@10", patience=3)  # Trainer(callbacks=[stop])
     """
 
     def __init__(self, monitor: str, **options: Any) -> None:

@@ -28,6 +28,7 @@ class UnpaddedBatchSampler(BatchSampler):
     Raises:
         ValueError: if a number is out of range, drop_last is True, or the rank is unknown.
 
+    >>> from torchrankmetrics.integrations.lightning import UnpaddedBatchSampler
     >>> [list(UnpaddedBatchSampler(range(9), 4, num_replicas=2, rank=rank)) for rank in (0, 1)]
     [[[0, 1], [4, 5]], [[2, 3], [6, 7, 8]]]
     """

@@ -43,6 +43,8 @@ class Evaluator:
 
     Source: Hu et al. 2020, Open Graph Benchmark (arXiv 2005.00687).
 
+    >>> import torch
+    >>> from torchrankmetrics.integrations.ogb import Evaluator
     >>> evaluator = Evaluator("ogbl-ddi")
     >>> evaluator.K = 2
     >>> positive, negative = torch.tensor([0.9, 0.5]), torch.tensor([0.6, 0.7, 0.1])
@@ -65,7 +67,7 @@ class Evaluator:
         Args:
             input_dict (mapping): "y_pred_pos" (B,) and "y_pred_neg" in every form of
                 ``Ranks.from_negatives``.
-            backend (str, default "auto"): as in ``rank_scores``.
+            backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
         Returns:
             {"hits@<K>": float}, {"rocauc": float}, or float32 (B,) tensors by "hits@1_list",
@@ -109,7 +111,15 @@ class Evaluator:
 
 
 class Result(dict[str, float | Tensor]):
-    """Result of ``eval``: OGB's dict, with the ``ranks`` of the positives, marked as sampled, and ``eval_metric``."""
+    """Result of ``eval``: OGB's dict, with the ``ranks`` of the positives, marked as sampled, and ``eval_metric``.
+
+    >>> import torch
+    >>> from torchrankmetrics.integrations.ogb import Evaluator
+    >>> scores = {"y_pred_pos": torch.tensor([0.9, 0.5]), "y_pred_neg": torch.tensor([0.6, 0.7, 0.1])}
+    >>> result = Evaluator("ogbl-citation2").eval(scores)
+    >>> result.ranks
+    Ranks(optimistic=[1, 3], pessimistic=[1, 3], num_candidates=[4, 4])
+    """
 
     ranks: Ranks
     eval_metric: str

@@ -4,6 +4,8 @@ PyG itself is not imported: a model scores (heads, relations, tails), data have 
 edge_type.
 """
 
+from __future__ import annotations  # help() shows the names of types
+
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from torchrankmetrics.ranking.embeddings import Candidates
 from torchrankmetrics.ranking.lists import rank_lists, without_each_other
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import check_int
+from torchrankmetrics.validation import MOST_CANDIDATES, check_int
 
 
 def rank_triples(
@@ -45,10 +47,11 @@ def rank_triples(
         triples (Data or tuple): the test triples, in any form that ``known_triples`` takes.
         known (KnownTriples, default None): known positives to filter; None: raw ranks.
         higher_is_better (bool, default True): False for a model that returns distances.
-        candidates (integers, default None): as in ``torchrankmetrics.rank_triples``.
-        batch_size (int, default None): as in ``torchrankmetrics.rank_triples``.
-        backend (str, default "auto"): as in ``torchrankmetrics.rank_triples``.
-        progress (bool, default True): as in ``torchrankmetrics.rank_triples``.
+        candidates (integers, default None): ids (m,) or bool (N,) of the candidates; None: all.
+        batch_size (int, default None): queries scored at once; None: it grows while that is faster
+            and memory allows.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        progress (bool, default True): whether to show a progress bar, on a terminal only.
 
     Returns:
         As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation
@@ -57,6 +60,15 @@ def rank_triples(
     Raises:
         TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and
             ``known_triples``; for another model, or one with fewer nodes than the triples.
+
+    >>> import torch
+    >>> from torch_geometric.nn import TransE
+    >>> from torchrankmetrics.integrations.pyg import known_triples, rank_triples
+    >>> triples = torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])  # edge_index, edge_type
+    >>> model = TransE(num_nodes=5, num_relations=1, hidden_channels=8)
+    >>> table = rank_triples(model, triples, known_triples(triples, num_entities=5), progress=False)
+    >>> table.ranks.num_candidates
+    tensor([4, 4, 5, 5])
     """
     if not (callable(model) and hasattr(model, "num_nodes")):
         raise TypeError(
@@ -140,6 +152,8 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
         ValueError: if sources is empty, a shape is wrong, or two data have different numbers of
             nodes.
 
+    >>> import torch
+    >>> from torchrankmetrics.integrations.pyg import known_triples
     >>> known = known_triples((torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])), num_entities=5)
     >>> known.num_candidates([[0, 0, 1]], "tail")
     tensor([4])
@@ -166,22 +180,25 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
 def ranks_of_predictions(
     pred_index_mat: Integers,
     edge_label_index: Integers,
-    num_dst_nodes: int,
+    num_dst_nodes: int | None = None,
     *,
     edge_label_weight: Numbers | None = None,
 ) -> Ranks:
     """Compute ranks of the true edges from the input of PyG's ``LinkPred`` metrics: the top k of every source node.
 
-    Destinations that are not listed are tied below the list. Other true edges of the same source
-    are not candidates. The source of every edge is its query, so that ``success@k``, ``recall@k``,
-    ``precision@k``, ``f1@k``, ``ndcg@k``, ``ap_cap@k`` and ``rr@k`` equal PyG's metrics.
+    Destinations that are not listed are tied below the list, and other true edges of the same
+    source are not candidates. Without ``num_dst_nodes``, destinations that are not listed
+    contribute nothing to a metric, and other true edges are candidates, as in ``ranks_of_lists``.
+    The source of every edge is its query, so that ``success@k``, ``recall@k``, ``precision@k``,
+    ``f1@k``, ``ndcg@k``, ``ap_cap@k`` and ``rr@k`` equal PyG's metrics.
 
     Args:
         pred_index_mat (integers): (B, k) integers, different destinations predicted for B sources,
             best first.
         edge_label_index (integers): (2, P) integers, or a tuple of two (P,): source row and
             destination of a true edge.
-        num_dst_nodes (int): number of all destinations, listed or not.
+        num_dst_nodes (int, default None): number of all destinations, listed or not; for
+            chance-adjusted views.
         edge_label_weight (numbers, default None): (P,) numbers; edges without a positive weight are
             ignored, as in PyG.
 
@@ -192,6 +209,8 @@ def ranks_of_predictions(
         TypeError, ValueError, IndexError: if ids are not integers, repeated or out of range, or a
             shape is wrong.
 
+    >>> import torch
+    >>> from torchrankmetrics.integrations.pyg import ranks_of_predictions
     >>> top = torch.tensor([[4, 2, 0], [1, 3, 2]])
     >>> ranks_of_predictions(top, torch.tensor([[0, 0, 1], [0, 4, 0]]), num_dst_nodes=6)
     Ranks(optimistic=[2, 1, 4], pessimistic=[2, 1, 6], num_candidates=[5, 5, 6])
@@ -199,12 +218,13 @@ def ranks_of_predictions(
     listed = as_ids(pred_index_mat, "pred_index_mat")
     if listed.ndim != 2:
         raise ValueError(f"pred_index_mat must be (B, k), got {tuple(listed.shape)}")
-    size = check_int("num_dst_nodes", num_dst_nodes, 1)
+    size = None if num_dst_nodes is None else check_int("num_dst_nodes", num_dst_nodes, 1)
     row, column = _true_edges(edge_label_index, edge_label_weight, listed.device)
     source = torch.arange(len(listed), device=listed.device)[:, None].expand_as(listed)
     _check_edges("pred_index_mat", source.flatten(), listed.flatten(), len(listed), size)
     _check_edges("edge_label_index", row, column, len(listed), size)
-    return without_each_other(rank_lists(listed, row, column, None, size))
+    ranks = rank_lists(listed, row, column, None, size)
+    return ranks if size is None else without_each_other(ranks)
 
 
 def _true_edges(
@@ -224,9 +244,9 @@ def _true_edges(
     return row[weight > 0], column[weight > 0]
 
 
-def _check_edges(name: str, row: Tensor, column: Tensor, num_rows: int, size: int) -> None:
+def _check_edges(name: str, row: Tensor, column: Tensor, num_rows: int, size: int | None) -> None:
     """Check that rows and columns are in range, and that no edge is repeated."""
-    for ids, limit in ((row, num_rows), (column, size)):
+    for ids, limit in ((row, num_rows), (column, MOST_CANDIDATES if size is None else size)):
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < limit:
             raise IndexError(
                 f"{name} must lie in [0, {limit}), got {int(ids.min())} to {int(ids.max())}"

@@ -10,17 +10,11 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from pykeen import evaluation as pykeen
-from pykeen.datasets.base import Dataset
-from pykeen.datasets.inductive import InductiveDataset
-from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey as Key
-from pykeen.triples import CoreTriplesFactory
-from pykeen.typing import LABEL_RELATION, InductiveMode, Target as Side
 from torch import Tensor
 
 from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.errors import warn
+from torchrankmetrics.errors import missing_extra, warn
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, split_facts
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.measure import Measure
@@ -33,6 +27,16 @@ from torchrankmetrics.ranking.tasks import read_exclude
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, shorten
+
+try:
+    from pykeen import evaluation as pykeen
+    from pykeen.datasets.base import Dataset
+    from pykeen.datasets.inductive import InductiveDataset
+    from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey as Key
+    from pykeen.triples import CoreTriplesFactory
+    from pykeen.typing import LABEL_RELATION, InductiveMode, Target as Side
+except ModuleNotFoundError as error:
+    raise missing_extra("integrations.pykeen", "PyKEEN", "pykeen") from error
 
 Source = CoreTriplesFactory | Dataset | InductiveDataset
 Known = KnownTriples | Source | Sequence[Source]
@@ -67,6 +71,17 @@ class RankResults(pykeen.RankBasedMetricResults):
 
     Attributes:
         table (RankTable): all ranks.
+
+    >>> from pykeen.datasets import Nations
+    >>> from pykeen.models import DistMult
+    >>> from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator
+    >>> dataset = Nations()
+    >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
+    >>> evaluator = RankCollectionEvaluator(["mrr", "amri"], known=dataset)
+    >>> triples = dataset.testing.mapped_triples
+    >>> results = evaluator.evaluate(model, triples, use_tqdm=False, batch_size=64)
+    >>> 0 < results.get_metric("tail.realistic.mrr") < 1
+    True
     """
 
     table: RankTable
@@ -115,6 +130,13 @@ def known_triples(*sources: Source) -> KnownTriples:
     Raises:
         TypeError, ValueError: for other or no sources, or if they number entities or relations
             differently.
+
+    >>> from pykeen.datasets import Nations
+    >>> from torchrankmetrics.integrations.pykeen import known_triples
+    >>> dataset = Nations()
+    >>> known = known_triples(dataset)
+    >>> known.num_candidates(dataset.testing.mapped_triples[:2], "tail")
+    tensor([9, 7])
     """
     factories: list[Any] = []
     for source in sources:
@@ -157,25 +179,38 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
     and triple indices as sample ids.
 
     Args:
-        metrics (sequence of str, default None): as in ``RankCollection``; None: PyKEEN's, and the
-            tie rate.
+        metrics (sequence of str, default None): names of metrics, definitions, or a dict of key ->
+            name or definition; None: PyKEEN's, and the tie rate.
         add_defaults (bool, default False): whether the default metrics are computed beside a list
             of ``metrics``.
-        views (sequence of str, default ("base",)): as in ``RankCollection``.
-        rank_types (sequence of str): as in ``RankCollection``; default all three of PyKEEN.
+        views (sequence of str, default ("base",)): "base", "normalized", "adjusted_index",
+            "z_score" or "p_value", one or several.
+        rank_types (sequence of str): "realistic", "optimistic", "pessimistic" or "expected", one or
+            several; default all three of PyKEEN.
         average (str, default "micro"): "macro" weighs queries equally, as
             ``MacroRankBasedEvaluator``, and the group of a rank is its query.
-        expectation (ExpectationProvider, default None): as in ``RankCollection``.
+        expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         filtered (bool, default True): whether known triples are left out of the candidates.
         known (KnownTriples, Dataset or CoreTriplesFactory, default None): further triples to
             filter, one or several sources; in loops with the evaluated triples.
         clear_on_finalize (bool, default True): if False, evaluations accumulate until ``clear``.
-        batch_size, slice_size, mode (default None): as in PyKEEN's ``Evaluator``.
-        backend (str, default "auto"): as ``rank_scores`` takes it.
+        batch_size, slice_size, mode (default None): arguments of PyKEEN's ``Evaluator``.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
     Raises:
         TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given,
             but not filtered.
+
+    >>> from pykeen.datasets import Nations
+    >>> from pykeen.models import DistMult
+    >>> from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator
+    >>> dataset = Nations()
+    >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
+    >>> evaluator = RankCollectionEvaluator(["mrr", "amri"], known=dataset)
+    >>> triples = dataset.testing.mapped_triples
+    >>> results = evaluator.evaluate(model, triples, use_tqdm=False, batch_size=64)
+    >>> len(results.table)
+    402
     """
 
     metric_result_cls = RankResults
@@ -359,22 +394,35 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     """``RankCollectionEvaluator`` that ranks each true entity among sampled ones, as ``SampledRankBasedEvaluator``.
 
-    The ranks are marked as sampled (docs/protocols.md). Sampled candidates that the evaluation
+    The ranks are marked as sampled. Sampled candidates that the evaluation
     filters are excluded.
 
     Args:
         evaluation_factory (CoreTriplesFactory): the triples that will be evaluated.
-        metrics (sequence of str, default None): as in ``RankCollectionEvaluator``.
+        metrics (sequence of str, default None): names of metrics, definitions, or a dict of key ->
+            name or definition.
         additional_filter_triples (Tensor or list, default None): (n, 3) known triples that are not
             sampled.
         num_negatives (int, default None): how many are sampled per triple and side; None: 50.
         head_negatives, tail_negatives (Tensor, default None): (triples, M) entities instead of a
             sample; both or none.
-        **kwargs (object): as in ``RankCollectionEvaluator``.
+        **kwargs (object): other arguments of ``RankCollectionEvaluator``.
 
     Raises:
         ValueError: if there are fewer entities than negatives, one side's are missing, or not one
             row per triple.
+
+    >>> from pykeen.datasets import Nations
+    >>> from pykeen.models import DistMult
+    >>> from torchrankmetrics.integrations.pykeen import SampledRankCollectionEvaluator
+    >>> dataset = Nations()
+    >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
+    >>> evaluator = SampledRankCollectionEvaluator(dataset.testing, ["mrr"], num_negatives=5)
+    >>> known = [dataset.training.mapped_triples]
+    >>> options = {"additional_filter_triples": known, "use_tqdm": False, "batch_size": 64}
+    >>> results = evaluator.evaluate(model, dataset.testing.mapped_triples, **options)
+    >>> results.table.ranks.num_candidates.max()
+    tensor(6)
     """
 
     def __init__(
@@ -462,6 +510,7 @@ def early_stopping(
         TypeError, ValueError: for another evaluator; if the metric is unknown, has no direction, or
             is not computed.
 
+    >>> from torchrankmetrics.integrations.pykeen import early_stopping
     >>> early_stopping("mr", frequency=5)
     {'metric': 'both.realistic.arithmetic_mean_rank', 'larger_is_better': False, 'frequency': 5}
     """
@@ -488,11 +537,13 @@ def objective(
 
     Args:
         metric (str, default "mrr"): any name of one that the evaluator computes.
-        evaluator (RankCollectionEvaluator, default None): as in ``early_stopping``.
+        evaluator (RankCollectionEvaluator, default None): that of the search; None: one with the
+            default metrics.
 
     Returns:
         Keyword arguments for ``hpo_pipeline``; errors as ``early_stopping``.
 
+    >>> from torchrankmetrics.integrations.pykeen import objective
     >>> objective("tail_mr")
     {'metric': 'tail.realistic.arithmetic_mean_rank', 'direction': 'minimize'}
     """
@@ -514,6 +565,19 @@ def rank_table(evaluator: pykeen.Evaluator[Any], triples: Integers | None = None
     Raises:
         TypeError, ValueError: for another evaluator, cleared ranks, ranks of NaN scores, or other
             triples.
+
+    >>> from pykeen.datasets import Nations
+    >>> from pykeen.evaluation import RankBasedEvaluator
+    >>> from pykeen.models import DistMult
+    >>> from torchrankmetrics.integrations.pykeen import rank_table
+    >>> dataset = Nations()
+    >>> model = DistMult(triples_factory=dataset.training, random_seed=0)
+    >>> evaluator = RankBasedEvaluator(clear_on_finalize=False)
+    >>> known = [dataset.training.mapped_triples]
+    >>> options = {"additional_filter_triples": known, "use_tqdm": False, "batch_size": 64}
+    >>> _ = evaluator.evaluate(model, dataset.testing.mapped_triples, **options)
+    >>> len(rank_table(evaluator, dataset.testing.mapped_triples))
+    402
     """
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()

@@ -1,5 +1,7 @@
 """`rank_alignment`: entity alignment in both directions, from embeddings or similarities."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -56,8 +58,9 @@ def rank_alignment(
         similarity (str, default None): "dot", "cosine", "l2" or "l1", as in ``rank_embeddings``;
             None: dot.
         known (integers, default None): (m, 2) further true pairs, such as the training alignment.
-        backend (str, default "auto"): as in ``rank_scores``.
-        top_k (int, default None): as in ``rank_triples``.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the
+            table.
 
     Returns:
         One row per side and pair, tails first: the first index of the pair as sample id, the given
@@ -67,6 +70,8 @@ def rank_alignment(
         TypeError, ValueError, IndexError: as ``rank_embeddings`` and ``rank_scores``; for an id
             outside of its graph.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import rank_alignment
     >>> pairs = torch.tensor([[0, 0], [2, 1]])
     >>> similarities = torch.tensor([[0.9, 0.2], [0.0, 0.8], [0.1, 0.7]])
     >>> rank_alignment(pairs, similarities).ranks

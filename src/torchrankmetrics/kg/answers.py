@@ -27,6 +27,15 @@ class SideAnswers:
     """The best candidates of the queries of one side, best first, on the CPU.
 
     ``ids[row]`` has those of every ranking task: one line for each triple, instead of each query.
+
+    >>> import torch
+    >>> from torchrankmetrics.kg import rank_alignment
+    >>> left = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+    >>> right = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> table = rank_alignment([[0, 0], [1, 1]], left, right, top_k=1)
+    >>> tails = table.answers.sides["tail"]
+    >>> tails.queries.tolist(), tails.ids.tolist(), tails.correct.tolist()
+    ([[0], [1]], [[0], [1]], [[True], [True]])
     """
 
     # of ``queries``, then of ``ids``: ("head", "relation", "tail") where tails are ranked
@@ -61,6 +70,21 @@ class TopAnswers(Rendered):
             ids (-1: missing), scores and whether they are correct. ``ids[row]`` has one line per
             triple.
         names: names of the ids, see ``named``.
+
+    >>> import torch
+    >>> from torchrankmetrics.kg import rank_alignment
+    >>> left = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+    >>> right = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> answers = rank_alignment([[0, 0], [1, 1]], left, right, top_k=1).answers
+    >>> answers
+    TopAnswers(4 queries, sides: tail, head)
+    >>> print(answers.to_text())
+    side  left  right  position   score  correct
+    ----  ----  -----  --------  ------  -------
+    tail     0      0         1  0.9000        1
+    tail     1      1         1  0.8000        1
+    head     0      0         1  0.9000        1
+    head     1      1         1  0.8000        1
     """
 
     sides: Mapping[str, SideAnswers]
@@ -124,7 +148,16 @@ class TopAnswers(Rendered):
 
 
 class AnsweredTable(RankTable):
-    """The ranks of an evaluation, with its best candidates, which files of ranks do not contain."""
+    """The ranks of an evaluation, with its best candidates, which files of ranks do not contain.
+
+    >>> import torch
+    >>> from torchrankmetrics.kg import rank_alignment
+    >>> left = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+    >>> right = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> table = rank_alignment([[0, 0], [1, 1]], left, right, top_k=1)
+    >>> len(table), len(table.answers)
+    (4, 4)
+    """
 
     answers: TopAnswers | None = None
     """The best candidates of the queries, if ``top_k`` was given."""

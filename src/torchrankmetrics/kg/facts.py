@@ -1,5 +1,7 @@
 """Filtered evaluation of facts with a time: `rank_facts` and its filter, `KnownFacts`."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypedDict, Unpack, overload
@@ -37,9 +39,12 @@ class KnownFacts:
     Source: Lacroix et al. 2020 (arXiv 2004.04926) filter time-aware; Gastinger et al. 2023
     (doi:10.1007/978-3-031-43418-1_32) compare the settings.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import KnownFacts
     >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
     >>> for known in KnownFacts(facts), KnownFacts(facts, time_aware=False):
     ...     print(known.tails(*facts[:1, [0, 1, 3]].T).pairs()[1])
+    ...
     tensor([1, 2])
     tensor([1, 2, 3])
     """
@@ -121,12 +126,15 @@ def rank_facts(
         facts (integers): (n, 4) integers [head, relation, tail, time].
         known (KnownFacts): known positives, and how to filter them; None: raw ranks; or a dict of
             several, as in ``rank_triples``.
-        candidates (integers or dict, default None): as in ``rank_triples``.
-        batch_size (int, default None): as in ``rank_triples``.
-        backend (str, default "auto"): as in ``rank_triples``.
-        higher_is_better (bool, default True): as in ``rank_triples``.
-        progress (bool, default True): as in ``rank_triples``.
-        top_k (int, default None): as in ``rank_triples``.
+        candidates (integers or dict, default None): ids (m,) or bool (N,) of the candidates; None:
+            all. Or a dict of relation -> (heads, tails), one of these forms for each side.
+        batch_size (int, default None): queries scored at once; None: it grows while that is faster
+            and memory allows.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        higher_is_better (bool, default True): False for distances.
+        progress (bool, default True): whether to show a progress bar, on a terminal only.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the
+            table.
 
     Returns:
         One row per side and fact, tails first: the relation as group, the index of the fact as
@@ -135,6 +143,8 @@ def rank_facts(
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples``.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import KnownFacts, rank_facts
     >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])
     >>> score = lambda h, r, time: torch.zeros(len(h), 5)
     >>> rank_facts(score, None, facts, KnownFacts(facts)).ranks.num_candidates

@@ -6,6 +6,8 @@ every 4096 entries of each array. The header is a line with the version, JSON, a
 the bytes before. Version 1 has one digest of each array.
 """
 
+from __future__ import annotations  # help() shows the names of types
+
 import hashlib
 import json
 import math
@@ -100,6 +102,8 @@ class KnownAnswers:
         ValueError: if shapes do not match, or the ids are so large that a key does not fit in 63
             bits.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import KnownAnswers
     >>> known = KnownAnswers(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
     >>> known(torch.tensor([[0, 0], [7, 7], [1, 0]])).pairs()
     tensor([[0, 0, 2],
@@ -113,7 +117,7 @@ class KnownAnswers:
         self._copies: dict[torch.device, KnownAnswers] = {}
 
     @classmethod
-    def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
+    def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> KnownAnswers:
         """Use sorted tensors without copying or reading them; ``blocks`` check them when they are first read."""
         known = cls.__new__(cls)
         known.index = index
@@ -187,7 +191,7 @@ class KnownAnswers:
             key = key // size
         return torch.stack(columns[::-1], 1), self.index.answers
 
-    def to(self, device: torch.device | str) -> "KnownAnswers":
+    def to(self, device: torch.device | str) -> KnownAnswers:
         """Return the index on a device; each copy is made once."""
         device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         if device == self.index.answers.device:

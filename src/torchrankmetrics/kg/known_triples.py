@@ -1,5 +1,7 @@
 """`KnownTriples`: known positives of both sides, candidate counts, relation categories."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,12 +28,15 @@ from torchrankmetrics.validation import (
 
 
 class KnownTriples:
-    """Known positives of both sides, from every split that an evaluation filters by.
+    """Known positives of both sides, which filtered evaluation excludes from the candidates.
+
+    Pass train and valid for early stopping, and train, valid and test for the final test.
 
     Args:
-        triples (integers): (n, 3) integers [head, relation, tail] of a split; or a tuple of three
-            (n,) arrays.
+        triples (integers): (n, 3) integers [head, relation, tail] of a split, one argument per
+            split; or a tuple of three (n,) arrays. Ids start at 0.
         num_entities (int, default None): number of entities; None: one more than the largest id.
+            Pass it if some entities have no triple.
 
     Raises:
         TypeError, ValueError: if ids or num_entities are not integers, or a split is not (n, 3).
@@ -40,8 +45,14 @@ class KnownTriples:
     Source: filtered setting of Bordes et al. 2013; example of Berrendorf et al. 2020 (arXiv
         2002.06914), Figure 1.
 
+    >>> import torch
+    >>> from torchrankmetrics import KnownTriples
     >>> known = KnownTriples(torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]]))
     >>> known.num_candidates(torch.tensor([[0, 1, 1]]), "tail")  # tails 2 and 3 are filtered
+    tensor([2])
+    >>> from torchrankmetrics import rank_scores
+    >>> heads, relations, tails = torch.tensor([[0], [1], [1]])
+    >>> rank_scores(torch.rand(1, 4), tails, exclude=known.tails(heads, relations)).num_candidates
     tensor([2])
     """
 
@@ -87,7 +98,7 @@ class KnownTriples:
         write_known(path, self.num_entities, self._sides)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
+    def open(cls, path: str | os.PathLike[str]) -> KnownTriples:
         """Map a file of ``save`` into memory; only its header is read before the first look-up.
 
         All processes of a machine share its pages, and a pickle contains only its path. Nothing in
@@ -315,6 +326,8 @@ def relation_categories(
     Raises:
         TypeError, ValueError, IndexError: as ``KnownTriples``; for a threshold of 1 or less.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import RELATION_CATEGORIES, relation_categories
     >>> born_in, capital_of = [[0, 0, 8], [1, 0, 8], [2, 0, 9]], [[8, 1, 6], [9, 1, 7]]
     >>> [RELATION_CATEGORIES[i] for i in relation_categories(torch.tensor(born_in + capital_of))]
     ['n-1', '1-1']

@@ -1,5 +1,7 @@
 """`rank_long_table`: scores as tables with one row per query and candidate."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
@@ -64,6 +66,7 @@ def rank_long_table(
         ValueError: if columns are missing, unknown or have nulls, or a query is cut or repeats a
             candidate.
 
+    >>> from torchrankmetrics.kg import rank_long_table
     >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5], "true": [False, False, True]}
     >>> rank_long_table(scores).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
@@ -86,14 +89,17 @@ def rank_long_tables(
         tables (iterable of tables): partitions, as ``rank_long_table`` takes them.
         continued (bool, default False): True for batches of one table that is sorted by query (and
             side), whose last query may continue in the next batch.
-        side (str, default None): as in ``rank_long_table``.
-        num_rows (int, default None): as in ``rank_long_table``.
-        higher_is_better (bool, default True): as in ``rank_long_table``.
-        with_queries (bool, default True): as in ``rank_long_table``.
+        side (str, default None): of all rows, if the tables have no column side.
+        num_rows (int, default None): number of rows of every query, if known; it detects queries
+            that are cut.
+        higher_is_better (bool, default True): False for distances.
+        with_queries (bool, default True): False drops the column query, so that rows of equal ranks
+            can merge.
 
     Raises:
         TypeError, ValueError: as ``rank_long_table``; ValueError if a query is in two partitions.
 
+    >>> from torchrankmetrics.kg import rank_long_tables
     >>> parts = [{"query": [q, q], "candidate": [0, 1], "score": [0.1, 0.9], "true": [True, False]} for q in (0, 1)]
     >>> [len(table.ranks) for table in rank_long_tables(parts)]
     [1, 1]

@@ -8,7 +8,7 @@ import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -188,11 +188,16 @@ class QuerySide:
                 size.settle_for_all(shard.largest, tensor.device)
         return {name: self._joined(batches, name) for name in self.filters}
 
+    @cached_property
+    def _least_columns(self) -> int:
+        """Number of columns of scores that contain all targets."""
+        targets = self.tasks.targets
+        return int(targets.max()) + 1 if len(targets) else 1
+
     def _most_queries(self) -> int:
         """Bound the first batch by the number of entities, as far as it is known before it is scored."""
-        targets = self.tasks.targets
-        least = int(targets.max()) + 1 if len(targets) else 1
-        return most_queries(max(least, self.options.least_columns), targets.device)
+        least = max(self._least_columns, self.options.least_columns)
+        return most_queries(least, self.tasks.targets.device)
 
     def _given_batch_size(self) -> int | None:
         """Return the number of queries of a batch, None to find it while scoring."""
@@ -234,7 +239,13 @@ class QuerySide:
         return scores
 
     def _check_num_columns(self, total: int) -> None:
-        """Compare the number of columns with the num_entities that ``known`` was given."""
+        """Compare the number of columns with the targets and with num_entities of ``known``."""
+        if total < self._least_columns:
+            name = "score" if self.name is None else f"score_{self.name}s"
+            raise IndexError(
+                f"{name} must score all entities, but it returned {total} columns, and the largest "
+                f"target is entity {self._least_columns - 1}"
+            )
         number = self.options.num_entities
         if number is None or number == total or self.options.candidates is not None:
             return

@@ -77,17 +77,21 @@ def reversed_order(scores: Tensor) -> Tensor:
 class EmbeddingScorer:
     """A scorer for ``rank_triples`` and similar functions, from embeddings.
 
-    The example is DistMult; ComplEx, RESCAL and TransE are in docs/scale.md. Ranks are those of
-    ``rank_embeddings``.
+    The example is DistMult; ComplEx, RESCAL and TransE are on the page "Large candidate sets".
+    Ranks are those of ``rank_embeddings``.
 
     Args:
         queries (callable): (ids (B,), ...) -> (B, d) floats, with the ids that a score function
             takes.
         candidates (Tensor, array or Candidates): (N, d) embeddings, or ``Candidates``, which may
             serve both sides; with a ``process_group`` those of this process.
-        bias (Tensor or array, default None): as in ``rank_embeddings``.
-        similarity (str, default "dot"): as in ``rank_embeddings``.
+        bias (Tensor or array, default None): (N,) floats that are added to the scores, for all but
+            cosine; ``Candidates`` have their own.
+        similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all
+            four.
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import EmbeddingScorer
     >>> from torchrankmetrics import rank_triples
     >>> entities, relations = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]]), torch.ones(1, 2)
     >>> score = EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities)

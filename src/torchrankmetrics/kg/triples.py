@@ -1,5 +1,7 @@
 """Filtered evaluation of any model, each query scored once: of triples, and of complex queries."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
@@ -37,7 +39,7 @@ class _Options(TypedDict, total=False):
     top_k: int | None
     offset: int | None
     num_candidates: int | None
-    process_group: "ProcessGroup | None"
+    process_group: ProcessGroup | None
 
 
 @overload
@@ -77,7 +79,7 @@ def rank_triples(
     top_k: int | None = None,
     offset: int | None = None,
     num_candidates: int | None = None,
-    process_group: "ProcessGroup | None" = None,
+    process_group: ProcessGroup | None = None,
 ) -> AnsweredTable | dict[str, AnsweredTable]:
     """Rank both sides of every triple among all entities that are not known positives.
 
@@ -102,7 +104,7 @@ def rank_triples(
             a dict stays a candidate, with a warning. Scores are (B, N).
         batch_size (int, default None): queries scored at once; None: it grows while that is faster
             and memory allows, up to 2^22 scores on the CPU and 2^28 on an accelerator.
-        backend (str, default "auto"): as in ``rank_scores``.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
         score_hrt (callable, default None): (triples (m, 3)) -> scores (m,) or (m, 1), instead of
             both other functions.
         num_entities (int, default None): N of ``score_hrt``; None: ``known.num_entities``.
@@ -110,10 +112,12 @@ def rank_triples(
         progress (bool, default True): whether to show a progress bar, on a terminal only.
         top_k (int, default None): number of best candidates of each query in ``answers`` of the
             table.
-        offset (int, default None): as in ``rank_embeddings``.
-        num_candidates (int, default None): as in ``rank_embeddings``.
-        process_group (ProcessGroup, default None): as in ``rank_embeddings``; all processes pass
-            the same triples. Not with top_k or score_hrt.
+        offset (int, default None): index of the first candidate of the slice; None: slices are in
+            order of processes.
+        num_candidates (int, default None): N of all slices together, to be checked; None: their
+            sum.
+        process_group (ProcessGroup, default None): processes that share the entities and pass the
+            same triples; None: this process has all. Not with top_k or score_hrt.
 
     Warns:
         RankMetricWarning: if evaluated triples are not in known, targets are not candidates of
@@ -129,6 +133,8 @@ def rank_triples(
             or without ``candidates`` N differs from the num_entities that ``known`` was given;
             IndexError if known has an entity of N or more.
 
+    >>> import torch
+    >>> from torchrankmetrics import rank_triples
     >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1], [0.0, 0.0, 1.0]])
     >>> rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
@@ -204,14 +210,16 @@ def rank_complex_queries(
             from 0.
         hard (integers or list): (2, P) integers or a tuple of two (P,): query and answer; or a list
             of the answers of each query, such as sets, which are ranked in the order of their ids.
-        easy (integers or list, default None): likewise for easy answers; None: no easy answers.
+        easy (integers or list, default None): the easy answers, in the same forms; None: there are none.
         pattern (integers, default None): (Q,) integers, the pattern (1p, 2i, ...) of each query;
             None: one for all.
-        batch_size (int, default None): as in ``rank_triples``.
-        backend (str, default "auto"): as in ``rank_triples``.
-        higher_is_better (bool, default True): as in ``rank_triples``.
-        progress (bool, default True): as in ``rank_triples``.
-        top_k (int, default None): as in ``rank_triples``.
+        batch_size (int, default None): queries scored at once; None: it grows while that is faster
+            and memory allows.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        higher_is_better (bool, default True): False for distances.
+        progress (bool, default True): whether to show a progress bar, on a terminal only.
+        top_k (int, default None): number of best candidates of each query in ``answers`` of the
+            table.
 
     Returns:
         One row per hard answer: the index as sample id, the pattern as group, and the weight. Rows
@@ -225,6 +233,8 @@ def rank_complex_queries(
     Source: Ren et al. 2020, Query2box (arXiv 2002.05969); Ren and Leskovec 2020, BetaE (arXiv
         2010.11465).
 
+    >>> import torch
+    >>> from torchrankmetrics.kg import rank_complex_queries
     >>> scores = torch.arange(5.0).expand(2, 5)
     >>> hard, easy = [{1, 2}, {4}], [{4}, {0}]
     >>> table = rank_complex_queries(lambda queries: scores[queries], hard, easy)

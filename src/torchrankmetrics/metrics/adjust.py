@@ -1,6 +1,9 @@
 """`adjust`: the chance-adjusted value of a published number."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -41,6 +44,13 @@ class Rounded:
         is_binomial (bool): whether ``sampling`` is exact, because the metric is a share of tasks
             (hits) and its sampling error is that of a binomial variable.
         log10_p (tuple): log10 of value, rounding_low and rounding_high for the view "p_value".
+
+    >>> from torchrankmetrics import adjust
+    >>> adjusted = adjust("0.355", "mrr", "FB15k-237")
+    >>> float(adjusted)
+    0.35454103687186506
+    >>> print(adjusted)
+    0.3545 (rounding: 0.3540 to 0.3550)
     """
 
     value: float
@@ -114,6 +124,7 @@ def adjust(
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 4; Hoyt et al. 2022 (arXiv
         2203.07544), section 3.
 
+    >>> from torchrankmetrics import adjust
     >>> adjust(3.5, "mr", 14)
     0.6153846153846154
     >>> print(adjust("3.5", "mr", 14))
@@ -123,6 +134,7 @@ def adjust(
     >>> print(adjust("0.543", "hits@10", "fb15k237"))
     0.5427 (rounding: 0.5422 to 0.5432; sampling: ±0.0048 at 95%)
     """
+    _check_order(value, metric, num_candidates)
     definition = base_definition(metric)
     measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
     if isinstance(num_candidates, str):
@@ -182,6 +194,33 @@ def adjust(
     if math.isnan(rounded.value):
         warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
     return rounded if isinstance(value, str) else rounded.value
+
+
+def _check_order(*given: object) -> None:
+    """Raise TypeError for a value, a metric and a dataset in another order."""
+    roles = [_role(one) for one in given]
+    order = ["value", "metric", "dataset"]
+    if roles != order and sorted(roles) == sorted(order):
+        value, metric, dataset = (shorten(given[roles.index(role)]) for role in order)
+        raise TypeError(
+            "adjust takes the value, the metric and the dataset in this order: write "
+            f"adjust({value}, {metric}, {dataset})"
+        )
+
+
+def _role(given: object) -> str:
+    """Return what an argument of ``adjust`` looks like."""
+    if one_number(given) is not None:
+        return "value"
+    if not isinstance(given, str):
+        return ""
+    if re.fullmatch(r"\s*[-+]?\d*\.?\d+%?\s*", given):
+        return "value"
+    try:
+        base_definition(given)
+    except ValueError:
+        return "dataset"
+    return "metric"
 
 
 def _ordered(values: Iterable[float]) -> tuple[float, float, float]:

@@ -200,6 +200,15 @@ class Breakdown(Rendered):
         columns: names of the columns.
         rows: cells in the order of the columns; NaN where a value has no meaning in its group.
         notes: remarks printed below the table.
+
+    >>> import torch
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> table = RankTable.from_ranks(Ranks([1, 2, 1, 3], None, 9), group=torch.tensor([0, 0, 1, 1]))
+    >>> print(table.breakdown(["mrr"], names=["born_in", "capital_of"]))
+    group       count     mrr  adjusted_mrr   z_mrr
+    ----------  -----  ------  ------------  ------
+    born_in         2  0.7500        0.6354  2.2917
+    capital_of      2  0.6667        0.5139  1.8534
     """
 
     columns: tuple[str, ...]

@@ -1,5 +1,7 @@
 """`RankCollection`: many metrics with one buffer of rows, one pass over the scores and one gather."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from torchrankmetrics.rendering.tabular import Names
     from torchrankmetrics.table.rank_table import RankTable
 
+Member = MetricLike | MetricCollection
+Members = MetricCollection | Sequence[Member]
+
 
 class RankCollection(RowOwner, MetricCollection):
     """A ``MetricCollection`` of rank metrics that ranks each batch once and stores its rows once for all metrics.
@@ -47,17 +52,20 @@ class RankCollection(RowOwner, MetricCollection):
             adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they contain
             their own; instances and dict entries stay as they are.
         *additional_metrics (str or RankMetric): more metrics, unless metrics is a dict.
-        views (str or sequence of str, default ("base",)): views as in ``RankMetric``; undefined
-            ones are left out.
-        rank_types (str or sequence of str, default ("realistic",)): rank types as in
-            ``RankMetric``.
-        sides (str or sequence of str, default ("both",)): sides as in ``RankMetric``; others than
-            "both" need ``side`` in update.
+        views (str or sequence of str, default ("base",)): "base", "normalized", "adjusted_index",
+            "z_score" or "p_value", one or several; undefined ones are left out.
+        rank_types (str or sequence of str, default ("realistic",)): "realistic", "optimistic",
+            "pessimistic" or "expected", one or several.
+        sides (str or sequence of str, default ("both",)): "both", "head", "tail" or "relation", one
+            or several; others than "both" need ``side`` in update.
         average (str, default "micro"): "micro" or "macro", for names without their own.
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
-        relevance_threshold (float, default 1.0): as in ``RankMetric``.
-        empty_queries (str, default "skip"): "skip", "zero" or "error", as in ``RankMetric``.
-        storage (str, default "ranks"): "ranks" or "counts", as in ``RankMetric``.
+        relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
+            metrics.
+        empty_queries (str, default "skip"): queries without a relevant item are left out with a
+            warning ("skip"), count as 0 ("zero"), or raise ("error"); for query metrics.
+        storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which
+            bounds the memory by the number of distinct rows. Values are the same.
         prefix (str, default None): before every key, for example "val/".
         postfix (str, default None): after every key.
         compute_groups (bool or list of lists of str, default True): without effect: all members are
@@ -86,8 +94,8 @@ class RankCollection(RowOwner, MetricCollection):
 
     def __init__(
         self,
-        metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection] | None = None,
-        *additional_metrics: MetricLike | MetricCollection,
+        metrics: Metrics | Members | None = None,
+        *additional_metrics: Member,
         views: View | Sequence[View] = ("base",),
         rank_types: RankType | Sequence[RankType] = ("realistic",),
         sides: Side | Sequence[Side] = ("both",),
@@ -113,8 +121,8 @@ class RankCollection(RowOwner, MetricCollection):
 
     def add_metrics(  # type: ignore[override]  # names are metrics here
         self,
-        metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection],
-        *additional_metrics: MetricLike | MetricCollection,
+        metrics: Metrics | Members,
+        *additional_metrics: Member,
     ) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
         if additional_metrics:
@@ -249,7 +257,7 @@ class RankCollection(RowOwner, MetricCollection):
                 one.reset()
         self.rows.clear()  # no member's buffer if other collections updated all members
 
-    def merge_state(self, other: "RankCollection") -> None:
+    def merge_state(self, other: RankCollection) -> None:
         """Add the rows of another collection, as if its updates had been made here.
 
         Args:
@@ -317,13 +325,13 @@ class RankCollection(RowOwner, MetricCollection):
             "mode": "max" if higher else "min",
         }
 
-    def table(self) -> "RankTable":
+    def table(self) -> RankTable:
         """Return all rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted."""
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(torch.from_numpy(self._synced_analysis().all_rows.copy(order="K")))
 
-    def local_table(self) -> "RankTable":
+    def local_table(self) -> RankTable:
         """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged.
 
         Flat scores (``indexes``) are ranked among the scores of this process alone.
@@ -338,7 +346,7 @@ class RankCollection(RowOwner, MetricCollection):
             rows = torch.from_numpy(ranked).to(rows.device)
         return RankTable(rows)
 
-    def summary(self) -> "Summary":
+    def summary(self) -> Summary:
         """Return a printable table of base value, adjusted index and z-score of every metric by side."""
         from torchrankmetrics.metrics.summary import summarize
 
@@ -356,7 +364,7 @@ class RankCollection(RowOwner, MetricCollection):
             if one.view == "p_value"
         }
 
-    def breakdown(self, names: "Names" = None) -> "Breakdown":
+    def breakdown(self, names: Names = None) -> Breakdown:
         """Return a table of count, base value, adjusted index and z-score by group. Synchronizes.
 
         Args:
@@ -369,12 +377,12 @@ class RankCollection(RowOwner, MetricCollection):
     def confidence_intervals(
         self,
         confidence_level: float = 0.95,
-        method: "Method" = "normal",
-        cluster: "Cluster | None" = "auto",
+        method: Method = "normal",
+        cluster: Cluster | None = "auto",
         *,
         n_resamples: int = 2000,
         seed: int = 0,
-    ) -> "Intervals":
+    ) -> Intervals:
         """Return an ``Interval`` per metric of its value on other tasks of the same kind, by its key. Synchronizes.
 
         Args:
@@ -428,7 +436,8 @@ def _check_methods(key: str, member: RankMetric) -> None:
             raise ValueError(
                 f"metric {key!r} cannot be in a RankCollection, which ranks once for all its "
                 f"metrics: {type(member).__name__} overrides {name!r}; transform the scores before "
-                "the collection, or use a plain MetricCollection"
+                "the collection, use a plain MetricCollection, or the collection's own "
+                f"{member.key!r}"
             )
 
 

@@ -54,7 +54,11 @@ def evaluate(
     empty_queries: EmptyQueries = "skip",
     backend: str = "auto",
 ) -> dict[str, float]:
-    """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
+    """Compute metrics in one call, from scores or from ranks.
+
+    - ``evaluate(scores, target, metrics=["mrr"])``: scores (B, N);
+    - ``evaluate(ranks, num_candidates, metrics=["mrr", "amri"])``: ranks that start at 1;
+    - ``evaluate(table, metrics=["mrr"])``: a ``Ranks`` or a ``RankTable``.
 
     Args:
         ranks (numbers, Ranks, RankTable or mapping, default None): ranks (tasks,) as integers, or
@@ -62,31 +66,33 @@ def evaluate(
             and "y_pred_neg" for ``Ranks.from_negatives``; or scores (B, N).
         num_candidates (integers or Tensor, list or tuple, default None): (tasks,) or one int; None:
             only base values. With scores: the target.
-        metrics (sequence of str, default None): as in ``RankCollection``; None: its default
-            metrics, without candidate counts those in the base view.
+        metrics (sequence of str, default None): names of metrics, definitions, or a dict of key ->
+            name or definition; None: the default metrics of ``RankCollection``, without candidate
+            counts those in the base view.
         scores (numbers, default None): scores (B, N), higher is better, instead of ranks.
         target (integers or Tensor, list or tuple, default None): target of the scores, as in
             ``rank_scores``.
-        exclude (Tensor, list or tuple or array-like, default None): with scores as in
-            ``rank_scores``; with a dict bool (B, M), True: the negative is padding.
-        side (str, default None): as in ``RankMetric.update``, like the next six; a ``RankTable``
-            has its own.
-        weight (numbers, default None): (tasks,) or one.
+        exclude (Tensor, list or tuple or array-like, default None): with scores known positives, in
+            every form of ``rank_scores``; with a dict bool (B, M), True: the negative is padding.
+        side (str, default None): "head", "tail" or "relation", the predicted side. A ``RankTable``
+            has its own facts, also for the next five.
+        weight (numbers, default None): (tasks,) or one, at least 0; None: equal.
         group (integers, default None): (tasks,) or one, for macro averages.
-        sample_id (integers, default None): (tasks,).
-        query (integers, default None): query of each task.
-        gain (numbers, default None): relevance label of each task.
+        sample_id (integers, default None): (tasks,); repeats of (side, sample id) count once.
+        query (integers, default None): query of each task, (tasks,) or one; of scores (B,).
+        gain (numbers, default None): relevance label of each task, at least 0.
         indexes (integers, default None): query of each flat score (T,), with a target (T,).
-        views (str or sequence of str, default ("base",)): as in ``RankCollection``, like the next
-            five.
+        views (str or sequence of str, default ("base",)): "base", "normalized", "adjusted_index",
+            "z_score" or "p_value", one or several; undefined ones are left out.
         rank_types (str or sequence of str, default ("realistic",)): one or several rank types.
         sides (str or sequence of str, default ("both",)): one or several sides.
         average (str, default "micro"): "micro" or "macro".
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
             metrics.
-        empty_queries (str, default "skip"): "skip", "zero" or "error", as in ``RankMetric``.
-        backend (str, default "auto"): backend of ``rank_scores``.
+        empty_queries (str, default "skip"): queries without a relevant item are left out with a
+            warning ("skip"), count as 0 ("zero"), or raise ("error"); for query metrics.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronized across processes.
@@ -96,6 +102,7 @@ def evaluate(
             for metrics that need num_candidates, both ranks of tied tasks or a side if these are
             missing.
 
+    >>> from torchrankmetrics import evaluate
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
     >>> import torch
@@ -112,6 +119,13 @@ def evaluate(
             "num_candidates must be (tasks,) integers or one int, got the str "
             f"{shorten(num_candidates)}; write metrics={shorten(num_candidates)} for a metric; "
             "adjust() and PrecomputedExpectation take dataset names"
+        )
+    if isinstance(num_candidates, list | tuple) and any(
+        isinstance(one, str) for one in num_candidates
+    ):
+        raise TypeError(
+            f"num_candidates must be (tasks,) integers or one int, got {shorten(num_candidates)}; "
+            f"write metrics={shorten(num_candidates)} for metrics"
         )
     # a result of integrations.ogb
     given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks
@@ -216,6 +230,7 @@ def _as_ranks(
     if wrong.any():
         raise ValueError(
             "ranks given as floats must be multiples of 1/2 (realistic ranks) and below 2^62, "
-            f"got {ranks[wrong][0]}; scores are (B, N), with their target"
+            f"got {ranks[wrong][0]:g}. The scores of one query go in as evaluate(scores[None], "
+            "[target], metrics=...)"
         )
     return Ranks(ranks.floor().long(), ranks.ceil().long(), num_candidates)

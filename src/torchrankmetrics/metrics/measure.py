@@ -126,8 +126,8 @@ class Analysis:
         if seen & fault.NAN and self.num_nan:
             warn(
                 f"{self.num_nan} of {int(Columns(self.rows).count.sum())} ranking tasks have NaN "
-                "scores; a NaN never helps: a NaN true score ranks last, a NaN candidate counts "
-                "as better than the truth"
+                "scores, which count against the model: a NaN target ranks last, a NaN candidate "
+                "above the target. So values may be too low. Check the model: torch.isnan(scores).any()"
             )
 
     def _ranking_tasks(self, rows: Rows) -> Rows:

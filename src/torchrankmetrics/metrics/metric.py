@@ -1,5 +1,7 @@
 """`RankMetric`: one metric as a torchmetrics Metric, with `update` for it and for collections."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from torchmetrics.utilities.plot import plot_single_or_multi_val
 from torchmetrics.wrappers import BootStrapper
 
 from torchrankmetrics.decorators import eager
@@ -188,7 +191,7 @@ class RankMetric(RowOwner, Metric):
 
     @eager
     def update(
-        self: "RankMetric | RankCollection",
+        self: RankMetric | RankCollection,
         preds: Preds,
         target: Target | None = None,
         *,
@@ -209,10 +212,10 @@ class RankMetric(RowOwner, Metric):
                 a ``Ranks``, without target and exclude; or a ``RankTable``, alone, of which a
                 metric of one side or a macro average reads the sides or groups, which synchronizes
                 with an accelerator. With ``indexes``, scores (T,).
-            target (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes``
-                bool or labels (T,).
-            exclude (Tensor, list or tuple, default None): as in ``rank_scores``; with ``indexes``
-                bool (T,).
+            target (Tensor, list or tuple, default None): the targets of each row, in every form of
+                ``rank_scores``; with ``indexes`` bool or labels (T,).
+            exclude (Tensor, list or tuple, default None): known positives to exclude, in every form
+                of ``rank_scores``; with ``indexes`` bool (T,).
             side (str, default None): "head", "tail" or "relation", the predicted side.
             group (integers, default None): (tasks,) or one; with labels (B, N) or lists (B,); with
                 ``indexes`` (T,).
@@ -228,7 +231,7 @@ class RankMetric(RowOwner, Metric):
             indexes (integers, default None): the query of each flat score (T,), at least 0, as in
                 torchmetrics' retrieval: scores of one side and index are one query over all updates
                 and processes. Lists are ranked at ``compute``.
-            backend (str, default "auto"): as in ``rank_scores``.
+            backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -273,7 +276,7 @@ class RankMetric(RowOwner, Metric):
             self.rows = ()  # others may refer to the old buffer
         super().reset()
 
-    def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Add the rows of another metric, as if its updates had been made here.
 
         Args:
@@ -321,7 +324,16 @@ class RankMetric(RowOwner, Metric):
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
-        return self._plot(val, ax)
+        value = self.compute() if val is None else val
+        return plot_single_or_multi_val(
+            value,
+            ax=ax,
+            higher_is_better=self.higher_is_better,
+            name=self.key,
+            lower_bound=self.plot_lower_bound,
+            upper_bound=self.plot_upper_bound,
+            legend_name=self.plot_legend_name,
+        )
 
     def extra_repr(self) -> str:
         """Show the key in ``print(metric)``."""
@@ -445,7 +457,7 @@ class RankMetric(RowOwner, Metric):
             added = super()._copy_state_dict()
         return {KEY: self.rows, **added}  # torchmetrics copies blocks, which nobody writes in place
 
-    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RankMetric":
+    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> RankMetric:
         if self.rows and fn(self.rows[-1][:0]).is_meta:
             raise ValueError(
                 f"{self.key!r} must be reset before it is moved to meta, which holds no values: it "

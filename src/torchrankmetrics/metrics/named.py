@@ -159,7 +159,12 @@ class MeanRank(NamedMetric, key="mr", value=11 / 6):
 
 
 class MeanReciprocalRank(NamedMetric, key="mrr", value=19 / 30):
-    """Mean reciprocal rank: the mean of 1 / r, in (0, 1]; higher is better. Hoyt et al. 2022, section 2."""
+    """Mean reciprocal rank (MRR): the mean of 1 / r, in (0, 1]; higher is better.
+
+    It averages over targets. ``FirstReciprocalRank`` takes the first of several relevant items of a
+    query, the MRR of retrieval (``RetrievalMRR`` of torchmetrics). Source: Hoyt et al. 2022,
+    section 2.
+    """
 
 
 class MeanAUC(NamedMetric, key="auc", value=13 / 18):

@@ -169,8 +169,15 @@ _FOREIGN = {
     r"pr_?auc|au_?pr|auprc": "is ap, the average precision of every query",
     r"r_?sum|mean_recall": "is a sum of several metrics: add success_at_1, success_at_5 and success_at_10",
 }
-_PAGE = "docs/coming_from.md translates the words of other fields"
-_UNAVAILABLE_PAGE = "docs/differences.md lists what is not available"
+# classes of torchmetrics that differ from the words of a metric
+_CLASSES = {
+    "RetrievalMRR": "rr",
+    "RetrievalNormalizedDCG": "ndcg",
+    "RetrievalHitRate": "success",
+    "RetrievalRPrecision": "r_precision",
+    "RetrievalFallOut": "fall_out",
+    "RetrievalAUROC": "query_auc",
+}
 _LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
 _SHORT = 5  # letters of a word, below which another letter is another metric
 _LONGEST = 200  # characters of a name: patterns take quadratic time
@@ -220,21 +227,44 @@ def parse_name(name: object) -> MetricName:
         return name if isinstance(name, MetricName) else MetricName(name)
     if not isinstance(name, str):
         own = "; write RankDefinition('my_metric', f=function)" if inspect.isroutine(name) else ""
-        own = (
-            "; a MetricCollection contains it next to a RankCollection"
-            if hasattr(name, "compute")
-            else own
-        )
+        if hasattr(name, "compute"):
+            own = _instead_of_metric(name)
         kinds = "a RankDefinition, a QueryDefinition or a name such as 'mrr'"
         raise TypeError(f"a metric must be {kinds}, got {type(name).__name__}{own}")
     if len(name) > _LONGEST:
         raise ValueError(f"unknown metric {shorten(name)}; {_LISTED}")
+    if listed := _several(name):
+        raise ValueError(f"{shorten(name)} looks like several metrics: pass {listed}")
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
     rest = re.sub(r"\(rel=(\d+)\)(.*)", r"\2_rel_\1", rest)  # ir_measures: AP(rel=2)@10
     result = _parse_qualified(rest.replace(".", "_") if re.match(r"[a-z_]+\.", rest) else rest)
     if result is None:
         raise ValueError(f"unknown metric {shorten(name)}{hint_for(rest) or _nearest(rest)}")
     return result
+
+
+def _several(text: str) -> list[str]:
+    """Return the names of a text such as "mrr, hits@10"; none if a part is not a name."""
+    parts = re.split(r"[,;\s]+", text.strip(" ,;"))
+    if len(parts) < 2:
+        return []
+    try:
+        for part in parts:
+            parse_name(part)
+    except ValueError:
+        return []
+    return parts
+
+
+def _instead_of_metric(metric: object) -> str:
+    """Return the end of the message for a metric of torchmetrics."""
+    name, k = type(metric).__name__, getattr(metric, "top_k", None)
+    text = "; put it next to a RankCollection into a torchmetrics.MetricCollection"
+    with suppress(ValueError):
+        word = _CLASSES.get(name) or name.removeprefix("Retrieval").lower()
+        definition = parse_name(word if k is None else f"{word}@{k}").definition
+        text = f": its name here is {definition.name!r}{text.replace('put it', 'or put it')}"
+    return text
 
 
 def _parsed(metric: MetricLike | MetricName, relevance_threshold: float) -> Any:
@@ -360,18 +390,18 @@ def hint_for(text: str) -> str | None:
     if match := re.fullmatch(r"(?:retrieval|link_?pred)_?(.+)", text):
         for entry in reversed(METRICS):  # query metrics
             if match[1] in entry.words:
-                return f": it is {entry.name + '_at_<k>' * (entry.number == 'k')!r}; {_PAGE}"
+                return f": it is {entry.name + '_at_<k>' * (entry.number == 'k')!r}"
     if match := re.fullmatch(r"(.+)_([pz])_?(?:value|score)", text):
         return f"; write {match[2] + '_' + match[1]!r}"
     if match := re.fullmatch(r"(.+?)(\d+(?:,\d+)+)", text):
         return f"; pass a list: {[match[1] + k for k in match[2].split(',')]}"
     for words, hint in _FOREIGN.items():
         if re.fullmatch(rf"(?:{words})(?:(?:@|_at_|_cut_|_)?(?:\d+|k))?", text):
-            return f": it {hint}; {_PAGE}"
+            return f": it {hint}; {_LISTED}"
     from torchrankmetrics.metrics.unavailable import reason_for
 
     reason = reason_for(text)
-    return reason and f": it {reason}; {_UNAVAILABLE_PAGE}"
+    return reason and f": it {reason}; {_LISTED}"
 
 
 def _nearest(text: str) -> str:
@@ -466,7 +496,7 @@ class Selection:
                     else _parsed(entry, threshold).measure(**self._options),
                 )
             return
-        if isinstance(metrics, str) or measure_of(metrics):
+        if isinstance(metrics, str) or measure_of(metrics) or hasattr(metrics, "compute"):
             metrics = [metrics]
         if not isinstance(metrics, Sequence):
             got = f"{type(metrics).__name__}: pass a list"

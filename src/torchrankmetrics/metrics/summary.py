@@ -24,7 +24,16 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class Summary(Rendered):
-    """Rows of an evaluation with its notes; ``print(summary)`` shows the table."""
+    """Rows of an evaluation with its notes; ``print(summary)`` shows the table.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> print(RankTable.from_ranks(Ranks([1, 2, 1, 3], None, 9)).summary(["mrr", "mr"]))
+    side  metric    base  adjusted index  z-score
+    ----  ------  ------  --------------  -------
+    all   mrr     0.7083          0.5746      2.9
+    all   mr      1.7500          0.8125      2.5
+    4 ranks among 9 candidates
+    """
 
     rows: tuple[SummaryRow, ...]
     notes: tuple[str, ...]

@@ -24,7 +24,9 @@ def warn_of_masked_scores(scores: Any, exclude: object) -> bool:
     is_array = isinstance(scores, Tensor | np.ndarray) and scores.ndim == 2
     if not is_array or exclude is not None:
         return False
-    rows = torch.as_tensor(scores[:_ROWS])
+    rows = scores[:_ROWS]
+    if isinstance(rows, np.ndarray):
+        rows = torch.from_numpy(np.array(rows))
     number = int(rows.isneginf().sum()) if rows.is_cpu and rows.is_floating_point() else 0
     if number:
         warn(

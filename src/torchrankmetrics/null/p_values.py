@@ -1,5 +1,7 @@
 """p-values of metrics of ranking tasks: P(M at least as good as observed) under random ranking."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def p_value(
-    definition: "RankDefinition",
+    definition: RankDefinition,
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -38,6 +40,7 @@ def p_value(
     Returns:
         The p-value, a float.
 
+    >>> from torchrankmetrics.null import p_value
     >>> from torchrankmetrics.definitions.tasks import hits_at
     >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 7)  # z = 7.3, of normal p 1.7e-13
     0.0005331
@@ -46,7 +49,7 @@ def p_value(
 
 
 def log_p_value(
-    definition: "RankDefinition",
+    definition: RankDefinition,
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -73,6 +76,7 @@ def log_p_value(
     Source: Lugannani and Rice 1980 (doi:10.2307/1426607), Daniels 1987 (doi:10.2307/1403269); null
         of Hoyt et al. 2022 (arXiv 2203.07544).
 
+    >>> from torchrankmetrics.null import log_p_value
     >>> from torchrankmetrics.definitions import hits_at
     >>> round(log_p_value(hits_at(1), 1.0, [10, 10]), 4)  # log(1 / 100)
     -4.6052
@@ -81,7 +85,7 @@ def log_p_value(
 
 
 def upper_tail(
-    definition: "RankDefinition",
+    definition: RankDefinition,
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -110,7 +114,7 @@ def upper_tail(
 
 
 def _tail_of_mean(
-    definition: "RankDefinition", value: float, counts: CandidateCounts, mean: float | None
+    definition: RankDefinition, value: float, counts: CandidateCounts, mean: float | None
 ) -> Tail:
     direction = definition.g_direction
     sign = direction if definition.higher_is_better else -direction
@@ -171,7 +175,7 @@ def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
     return slack + (absolute + share * width)
 
 
-def _log_extreme(definition: "RankDefinition", value: float, counts: CandidateCounts) -> float:
+def _log_extreme(definition: RankDefinition, value: float, counts: CandidateCounts) -> float:
     """The largest (smallest) rank: all are at most m with probability prod min(m, N_i) / N_i."""
     largest = definition.aggregation == "maximum"
     at_most = not definition.higher_is_better

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
 from torchrankmetrics.metrics.measure import Analysis
 
@@ -93,7 +94,7 @@ def pyplot() -> Any:
     try:
         return importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'torchrankmetrics[plot]'") from error
+        raise missing_extra("a plot", "matplotlib", "plot") from error
     except OSError as error:
         raise OSError(
             "matplotlib needs a writable directory for its cache: set MPLCONFIGDIR to one"
@@ -143,6 +144,7 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     Returns:
         The text of the element.
 
+    >>> from torchrankmetrics.plots import to_svg
     >>> from torchrankmetrics import Ranks
     >>> from torchrankmetrics.plots import rank_ecdf
     >>> fig, ax = rank_ecdf({"model": Ranks([1, 2, 5, 3], None, 14)})

@@ -44,6 +44,7 @@ def differences(
     Returns:
         The figure and its axes.
 
+    >>> from torchrankmetrics.plots import differences
     >>> fig, ax = differences({"nations": (0.1, 0.02, 0.18)}, {"mean": (0.1, 0.0, 0.2)}, "difference of MRR")
     """
     draw.check_series(rows, most=None)
@@ -91,6 +92,7 @@ def by_dataset(
 
     Source: after Hoyt et al. 2022 (arXiv 2203.07544), figure 1.
 
+    >>> from torchrankmetrics.plots import by_dataset
     >>> from torchrankmetrics import Ranks
     >>> fig, axes = by_dataset({"nations": Ranks([1, 2, 5], None, 14), "kinships": Ranks([1, 9, 4], None, 104)})
     >>> len(axes)
@@ -249,6 +251,7 @@ def groups(
     Returns:
         The figure and its axes.
 
+    >>> from torchrankmetrics.plots import groups
     >>> from torchrankmetrics import Ranks, RankTable
     >>> table = RankTable.from_ranks(Ranks([1, 2, 5], None, 14), group=[0, 0, 1])
     >>> fig, ax = groups(table.breakdown(["mrr"]), "mrr")

@@ -56,6 +56,7 @@ def rank_ecdf(
     Returns:
         The figure and its axes.
 
+    >>> from torchrankmetrics.plots import rank_ecdf
     >>> from torchrankmetrics import Ranks
     >>> fig, ax = rank_ecdf({"model": Ranks([1, 2, 5, 3], None, 14)})
     """
@@ -119,7 +120,8 @@ def calibration(
     Wolfowitz). Below the diagonal is worse than chance.
 
     Args:
-        models (Ranks, RankTable, RankCollection or dict): as in ``rank_ecdf``.
+        models (Ranks, RankTable, RankCollection or dict): one evaluation, or a dict of name ->
+            evaluation.
         confidence_level (float, default 0.95): of the band.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
@@ -128,6 +130,7 @@ def calibration(
 
     Source: Massart 1990 (doi:10.1214/aop/1176990746) for the constant of the band.
 
+    >>> from torchrankmetrics.plots import calibration
     >>> from torchrankmetrics import Ranks
     >>> fig, ax = calibration({"model": Ranks([1, 2, 5, 3], None, 14)})
     """
@@ -187,13 +190,15 @@ def ties(models: Models, metric: str = "mrr", *, ax: Axes | None = None) -> tupl
     the gap is wide, the value depends on how ties are broken.
 
     Args:
-        models (Ranks, RankTable, RankCollection or dict): as in ``rank_ecdf``.
+        models (Ranks, RankTable, RankCollection or dict): one evaluation, or a dict of name ->
+            evaluation.
         metric (str, default "mrr"): a base metric that depends on ranks, by any name.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
     Returns:
         The figure and its axes.
 
+    >>> from torchrankmetrics.plots import ties
     >>> from torchrankmetrics import Ranks
     >>> fig, ax = ties({"model": Ranks([1, 2], [3, 2], 14)})
     """
@@ -277,6 +282,7 @@ def forest(
         TypeError, ValueError: for results of another kind, metrics that they do not have, and
             metrics that cannot be read on one axis (a mean rank of 300 next to an MRR of 0.3).
 
+    >>> from torchrankmetrics.plots import forest
     >>> from torchrankmetrics import Ranks, compare
     >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))
     """
@@ -365,7 +371,8 @@ def group_differences(
         a (Ranks, RankTable or RankCollection): a ``RankTable`` or ``RankCollection`` with groups
             and sample ids.
         b (Ranks, RankTable or RankCollection): the other model, of the same tasks.
-        metric (str, RankDefinition or RankMetric, default "mrr"): as in ``compare``.
+        metric (str, RankDefinition or RankMetric, default "mrr"): the metric, by any name or as a
+            definition.
         names (mapping or sequence of str, default None): of the groups: dict of id -> name, or a
             sequence by id.
         models (tuple, default ("a", "b")): what to call the two.
@@ -376,6 +383,14 @@ def group_differences(
 
     Returns:
         The figure and its axes.
+
+    >>> import torch
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.plots import group_differences
+    >>> facts = {"group": torch.arange(40) % 2, "sample_id": torch.arange(40)}
+    >>> a = RankTable.from_ranks(Ranks([1, 2, 1, 4] * 10, None, 9), **facts)
+    >>> b = RankTable.from_ranks(Ranks([3, 2, 5, 4] * 10, None, 9), **facts)
+    >>> fig, ax = group_differences(a, b, "mrr", names=["born_in", "capital_of"])
     """
     confidence_level = check_confidence_level(confidence_level)
     check_int("most", most, 1)

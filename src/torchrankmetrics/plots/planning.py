@@ -35,6 +35,7 @@ def detectable_differences(
     Returns:
         The figure and its axes.
 
+    >>> from torchrankmetrics.plots import detectable_differences
     >>> fig, ax = detectable_differences([0.1, -0.3, 0.5, 0.0, 0.2], "difference of MRR")
     """
     options = {"power": power, "confidence_level": confidence_level}

@@ -1,5 +1,7 @@
 """`QueryDefinition`: metrics of queries, averaged over queries, with their values and null moments."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,6 +67,9 @@ class QueryDefinition(MetricDefinition):
             without f, or the direction cannot be derived. When values are computed, if divisor
             returns a number that is not above 0.
 
+    >>> import numpy as np
+    >>> from torchrankmetrics.queries import QueryDefinition
+    >>> from torchrankmetrics.queries.sample import QuerySample
     >>> QueryDefinition("root", f=lambda r: r**-0.5).values(QuerySample.ranked(np.array([[1, 4]]), 5))
     array([0.75])
     >>> capped = QueryDefinition("capped", f=lambda r: (r <= 2) * 1.0, divisor=lambda m: np.minimum(m, 2))
@@ -118,7 +123,7 @@ class QueryDefinition(MetricDefinition):
         """Smallest label of a relevant item; None for metrics of all labels."""
         return None if self.kind.is_graded else self.relevance_threshold
 
-    def at_threshold(self, relevance_threshold: float) -> "QueryDefinition":
+    def at_threshold(self, relevance_threshold: float) -> QueryDefinition:
         """Return the metric with another smallest label of a relevant item; one that has its own, or none, stays."""
         number = one_number(relevance_threshold)
         if number is None or not 0 < number < math.inf:
@@ -196,7 +201,7 @@ class QueryDefinition(MetricDefinition):
         return _weighted(sample, self.used(sample), self.unit_values(sample, rank_type))
 
     def null_moments(
-        self, sample: QuerySample, expectation: "ExpectationProvider | None" = None
+        self, sample: QuerySample, expectation: ExpectationProvider | None = None
     ) -> Moments:
         """Mean, variance and best value under random ranking of independent queries, by a provider or exact."""
         used = self.used(sample)
@@ -278,6 +283,7 @@ def recall_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import recall_at
     >>> recall_at(100).name
     'recall_at_100'
     """
@@ -292,6 +298,7 @@ def precision_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import precision_at
     >>> precision_at(5).name
     'precision_at_5'
     """
@@ -306,6 +313,7 @@ def capped_recall_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import capped_recall_at
     >>> capped_recall_at(10).name
     'recall_cap_at_10'
     """
@@ -320,6 +328,7 @@ def f1_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import f1_at
     >>> f1_at(10).name
     'f1_at_10'
     """
@@ -339,6 +348,7 @@ def fall_out_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import fall_out_at
     >>> fall_out_at(10).name
     'fall_out_at_10'
     """
@@ -352,6 +362,7 @@ def success_at(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import success_at
     >>> success_at(1).name
     'success_at_1'
     """
@@ -366,6 +377,7 @@ def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import first_reciprocal_rank
     >>> first_reciprocal_rank(10).name
     'rr_at_10'
     """
@@ -378,6 +390,7 @@ def average_precision(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import average_precision
     >>> average_precision(100).name
     'ap_at_100'
     """
@@ -392,6 +405,7 @@ def capped_average_precision(k: int) -> QueryDefinition:
     Args:
         k (int): number of first places that count, at least 1.
 
+    >>> from torchrankmetrics.queries import capped_average_precision
     >>> capped_average_precision(10).name
     'ap_cap_at_10'
     """
@@ -405,6 +419,7 @@ def normalized_dcg(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import normalized_dcg
     >>> normalized_dcg(10).name
     'ndcg_at_10'
     """
@@ -419,6 +434,7 @@ def exponential_ndcg(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import exponential_ndcg
     >>> exponential_ndcg(10).name
     'ndcg_exp_at_10'
     """
@@ -433,6 +449,7 @@ def discounted_gain(k: int | None = None) -> QueryDefinition:
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
 
+    >>> from torchrankmetrics.queries import discounted_gain
     >>> discounted_gain(10).name
     'dcg_at_10'
     """
@@ -448,6 +465,7 @@ def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
         p (float, default 0.8): probability that a reader goes on to the next place, between 0 and
             1.
 
+    >>> from torchrankmetrics.queries import rank_biased_precision
     >>> rank_biased_precision(0.95).name
     'rbp_0p95'
     """

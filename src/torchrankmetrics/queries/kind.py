@@ -30,6 +30,20 @@ class QueryKind:
 
     A subclass overrides ``values`` and ``null_moments``. The other methods have defaults that are
     right for every metric. A block of tied candidates is in random order.
+
+    >>> import numpy as np
+    >>> from torchrankmetrics import Ranks, RankMetric
+    >>> from torchrankmetrics.queries import QueryDefinition, QueryKind
+    >>> class NumRelevant(QueryKind):
+    ...     limits = 1.0, None
+    ...     def values(self, sample):
+    ...         return np.float64(sample.num_answers)
+    ...     def null_moments(self, N, m):
+    ...         return np.float64(m), np.zeros(len(m))
+    ...
+    >>> metric = RankMetric(QueryDefinition("num_relevant", kind=NumRelevant()))
+    >>> metric(Ranks([1, 2], None, 9, filtered=True), query=[0, 0])
+    tensor(2., dtype=torch.float64)
     """
 
     is_share: ClassVar[bool] = False  # of queries

@@ -1,5 +1,7 @@
 """`RankAccumulator`: ranks of candidates whose scores arrive in chunks of columns, or shards of processes."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -28,22 +30,30 @@ class RankAccumulator:
         true_scores (Tensor or array): (tasks,) score of each target, from the same computation as
             the chunks: a product of another shape may round differently, and then equal candidates
             do not tie. With a group only the scores of targets in the slice are read.
-        target (Tensor, list or tuple): as in ``rank_scores``, columns of the whole matrix.
+        target (Tensor, list or tuple): the targets of each row, in every form of ``rank_scores``,
+            columns of the whole matrix.
         shape (tuple): (B, N) of the whole matrix; with a group (B, n) of the slice.
-        exclude (Tensor, list or tuple, default None): as in ``rank_scores``, for the whole matrix.
-        backend (str, default "auto"): as in ``rank_scores``.
-        offset (int, default None): as in ``rank_embeddings``.
-        num_candidates (int, default None): as in ``rank_embeddings``.
-        process_group (ProcessGroup, default None): as in ``rank_embeddings``.
+        exclude (Tensor, list or tuple, default None): known positives to exclude, in every form of
+            ``rank_scores``, for the whole matrix.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        offset (int, default None): index of the first candidate of the slice; None: slices are in
+            order of processes.
+        num_candidates (int, default None): N of all slices together, to be checked; None: their
+            sum.
+        process_group (ProcessGroup, default None): processes that share the candidates; None: this
+            process has all.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_embeddings``; ValueError at ``compute`` if
             columns are missing. An error in ``update`` is raised on its process only.
 
+    >>> import torch
+    >>> from torchrankmetrics.ranking import RankAccumulator
     >>> scores = torch.tensor([[3.0, 1.0, 2.0, 1.0]])
     >>> ranks = RankAccumulator(scores[:, 1], torch.tensor([1]), (1, 4))
     >>> for chunk in scores.split(3, dim=1):
     ...     ranks.update(chunk)
+    ...
     >>> ranks.compute()
     Ranks(optimistic=[3], pessimistic=[4], num_candidates=[4])
     """
@@ -59,7 +69,7 @@ class RankAccumulator:
         backend: str = "auto",
         offset: int | None = None,
         num_candidates: int | None = None,
-        process_group: "ProcessGroup | None" = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         with Shard(process_group, offset, num_candidates).joining() as shard:
             true = read_scores(true_scores, "true_scores", "scores (tasks,)")

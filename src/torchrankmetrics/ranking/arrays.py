@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.masked import MaskedTensor
 
+from torchrankmetrics.validation import shorten
+
 Array = npt.NDArray[np.generic]  # becomes a tensor on the CPU
 Numbers = Tensor | npt.ArrayLike
 Integers = Tensor | npt.ArrayLike  # booleans and floats raise an error
@@ -30,6 +32,11 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
         ):
             # torch warns about read-only arrays, and supports no other strides
             array = array.copy()
+    if array.dtype.kind in "US" and array.size:
+        raise TypeError(
+            f"{name} must hold numbers, got text such as {shorten(array.flat[0].item())}; number the "
+            f"names first, for example by pandas.factorize(names)[0]"
+        )
     try:
         return torch.as_tensor(array, device="cpu")  # not on the default device
     except TypeError as error:

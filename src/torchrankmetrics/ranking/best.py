@@ -22,7 +22,16 @@ Cells = tuple[Tensor, Tensor]
 
 
 class BestCandidates(NamedTuple):
-    """The best candidates of queries, best first, on the CPU."""
+    """The best candidates of queries, best first, on the CPU.
+
+    >>> import torch
+    >>> from torchrankmetrics import rank_embeddings
+    >>> queries = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> candidates = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
+    >>> rank_embeddings(queries, candidates, torch.tensor([0, 2]), top_k=2).answers.ids
+    tensor([[0, 2],
+            [1, 2]])
+    """
 
     ids: Tensor  # (B, k) int64, the candidates; -1 if a query has fewer
     scores: Tensor  # (B, k) float64, the scores of the model; NaN for missing candidates

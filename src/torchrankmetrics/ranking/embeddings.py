@@ -1,5 +1,7 @@
 """`rank_embeddings` and `Candidates`: ranks of embeddings without the score matrix."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,6 +46,8 @@ class Candidates:
         ValueError: if shapes or devices do not match; in ``rank_embeddings``, if they have been
             written to since.
 
+    >>> import torch
+    >>> from torchrankmetrics.ranking import Candidates
     >>> from torchrankmetrics import rank_embeddings
     >>> candidates = Candidates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), bias=torch.tensor([0.0, 0.0, -0.5]))
     >>> rank_embeddings(torch.tensor([[2.0, 1.0]]), candidates, torch.tensor([0]))
@@ -113,7 +117,7 @@ def rank_embeddings(
     bias: Tensor | Array | None = None,
     offset: int | None = None,
     num_candidates: int | None = None,
-    process_group: "ProcessGroup | None" = None,
+    process_group: ProcessGroup | None = None,
     top_k: int | None = None,
 ) -> Ranks:
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
@@ -123,9 +127,9 @@ def rank_embeddings(
 
     Ranks are those of float64 scores, each computed by one fixed routine from its query, its
     candidate and its bias alone: equal candidates tie, and the ranks do not depend on tiles,
-    batches, threads, backends or processes. Algorithm and costs: docs/scale.md. On an accelerator
-    the function waits for the device; on MPS, which has no float64, embeddings are ranked on the
-    CPU.
+    batches, threads, backends or processes. The page "Large candidate sets" has the costs. On an
+    accelerator the function waits for the device; on MPS, which has no float64, embeddings are
+    ranked on the CPU.
 
     With a ``process_group`` each process passes its slice of the candidates, and all get the ranks
     among all of them, which are those of one process bit for bit. Every process must call the
@@ -134,12 +138,13 @@ def rank_embeddings(
     Args:
         queries (Tensor or array): (B, d) floats.
         candidates (Tensor, array or Candidates): (N, d) floats, same dtype and device, only read.
-        target (Tensor, list or tuple): as in ``rank_scores``.
+        target (Tensor, list or tuple): the targets of each row, in every form of ``rank_scores``.
         similarity (str, default "dot"): "dot", "cosine", "l2" or "l1"; larger is better for all
             four.
-        exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
+        exclude (Tensor, list or tuple, default None): known positives to exclude, in every form of
+            ``rank_scores``.
         chunk_size (int, default None): candidates per tile; None: 4096, on an accelerator 32768.
-        backend (str, default "auto"): as in ``rank_scores``.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
         bias (Tensor or array, default None): (N,) floats, for all but cosine; ``Candidates`` have
             their own.
         offset (int, default None): index of the first candidate of the slice; None: slices are in
@@ -161,6 +166,8 @@ def rank_embeddings(
             processes.
         RuntimeError: if products on a device are less accurate than their precision allows.
 
+    >>> import torch
+    >>> from torchrankmetrics import rank_embeddings
     >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])

@@ -1,5 +1,7 @@
 """`ranks_of_lists`: ranks of relevant items in lists of retrieved ids, as vector indexes return them."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
@@ -50,6 +52,8 @@ def ranks_of_lists(
             num_candidates is smaller than the number of items of a query.
         IndexError: if rows of a tuple are outside [0, B).
 
+    >>> import torch
+    >>> from torchrankmetrics.ranking import ranks_of_lists
     >>> top = torch.tensor([[4, 2, 0], [1, 3, 2]])
     >>> ranks_of_lists(top, [[0, 4], [5]], num_candidates=100)
     Ranks(optimistic=[3, 1, 4], pessimistic=[3, 1, 100], num_candidates=[100, 100, 100])

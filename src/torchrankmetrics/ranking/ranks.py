@@ -1,5 +1,7 @@
 """`Ranks`: optimistic and pessimistic ranks with the numbers of candidates; `rank_scores` makes them from scores."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ from torchrankmetrics.ranking.arrays import (
 )
 from torchrankmetrics.ranking.counting import Excluded, count
 from torchrankmetrics.ranking.tasks import Exclude, QueryRows, Target, read_tasks
-from torchrankmetrics.validation import MOST_CANDIDATES, is_int, shorten
+from torchrankmetrics.validation import MOST_CANDIDATES, is_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.best import BestCandidates
@@ -49,6 +51,8 @@ class Ranks:
         ValueError: if shapes or devices differ, or values are out of range; on an accelerator
             values are checked at ``compute``, without a synchronisation here.
 
+    >>> import torch
+    >>> from torchrankmetrics import Ranks
     >>> ranks = Ranks(torch.tensor([1, 2]), torch.tensor([1, 5]), 14)
     >>> ranks.realistic
     tensor([1.0000, 3.5000], dtype=torch.float64)
@@ -59,7 +63,7 @@ class Ranks:
     rows: QueryRows | None = None  # rows of scores of the tasks; None: one task each
     gain: Tensor | None = None  # float64 (tasks,), labels of a graded target; None: all are 1
     # the best candidates of the queries, if ``top_k`` of ``rank_embeddings`` was given
-    answers: "BestCandidates | None" = None
+    answers: BestCandidates | None = None
 
     def __init__(
         self,
@@ -71,6 +75,11 @@ class Ranks:
     ) -> None:
         if not isinstance(filtered, bool | None):
             raise TypeError(f"filtered must be True, False or None, got {shorten(filtered)}")
+        if (number := one_number(pessimistic)) is not None:
+            raise TypeError(
+                "pessimistic must be (tasks,) integers, the second argument; for the number of "
+                f"candidates write Ranks({shorten(optimistic)}, num_candidates={number})"
+            )
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
         N = (
@@ -89,17 +98,17 @@ class Ranks:
     @classmethod
     def from_negatives(
         cls,
-        positive: "Numbers | Predictions",
-        negatives: "Negatives | None" = None,
+        positive: Numbers | Predictions,
+        negatives: Negatives | None = None,
         *,
         exclude: Numbers | None = None,
         indexes: Integers | None = None,
         backend: str = "auto",
-    ) -> "Ranks":
+    ) -> Ranks:
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
         AUC and ``full_rank_estimate`` of such ranks estimate the full ones without bias if the
-        negatives are a uniform draw; MRR and hits have no unbiased correction (docs/protocols.md).
+        negatives are a uniform draw; MRR and hits have no unbiased correction.
         Summaries note that ranks are sampled.
 
         Args:
@@ -113,7 +122,7 @@ class Ranks:
                 padding.
             indexes (integers, default None): (T,) integers, the positive of each flat negative, in
                 any order.
-            backend (str, default "auto"): as in ``rank_scores``.
+            backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
         Returns:
             One entry per positive, marked as ranks among sampled candidates.
@@ -122,6 +131,8 @@ class Ranks:
             TypeError, ValueError, IndexError: if dtypes, shapes, devices, keys or indexes do not
                 match.
 
+        >>> import torch
+        >>> from torchrankmetrics import Ranks
         >>> Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]))
         Ranks(optimistic=[2], pessimistic=[3], num_candidates=[4])
         """
@@ -177,6 +188,7 @@ class Ranks:
             TypeError, ValueError: if N is not integer, of another shape or below the sampled
                 number, or a task has no negative.
 
+        >>> from torchrankmetrics import Ranks
         >>> Ranks([1, 3], None, 11).full_rank_estimate(1001)
         tensor([  1., 201.], dtype=torch.float64)
         """
@@ -212,6 +224,11 @@ class Ranks:
         for wrong, kind in faults:
             if wrong.any():
                 first = int(wrong.nonzero()[0])
+                if kind == fault.RANK_RANGE and (self.optimistic[wrong] == 0).any():
+                    task = int((self.optimistic == 0).nonzero()[0])
+                    raise ValueError(
+                        f"ranks must start at 1, but task {task} has rank 0; add 1 if yours start at 0"
+                    )
                 error, text = fault.ERRORS[kind]
                 o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
                 among = "unknown" if n == MOST_CANDIDATES else n
@@ -294,21 +311,21 @@ def _num_candidates(given: Integers, like: Tensor) -> Tensor:
 def rank_scores(
     scores: Tensor | Array, target: Target, *, exclude: Exclude = None, backend: str = "auto"
 ) -> Ranks:
-    """Rank the true candidates of a batch among all columns that are not excluded.
+    """Rank the target of each row of scores among all columns that are not excluded.
 
-    optimistic = 1 + #{j a candidate, j != target : s_j > s_target}; pessimistic with >=. The target
-    is excluded by index. NaN never helps: a NaN target score ranks last, a NaN candidate counts as
-    better. +-inf are ordinary scores.
+    rank = 1 + number of other candidates with a higher score. Candidates with the score of the
+    target make two ranks: the best (optimistic) and the worst (pessimistic). NaN never helps: a NaN
+    target ranks last, a NaN candidate counts as better. +-inf are ordinary scores.
 
     Args:
         scores (Tensor or array): (B, N), any real dtype and strides, higher is better; never
             modified or copied whole. An array is taken as a tensor on the CPU, for every argument.
-        target (Tensor, list or tuple): (B,) integers, the column of the true candidate of each row.
-            Or several true candidates per row, one ranking task each: a list of the columns of
-            every row, or of dicts {column: label}; bool or floating labels (B, N), also as a SciPy
-            sparse matrix; or a tuple (rows, columns). Labels are the ``gain`` of the ranks, and 0
-            is not relevant. Integers with two dimensions are an error: they could be labels, pairs
-            or columns.
+        target (Tensor, list or tuple): the column of the target of each row, (B,) integers. Or
+            several targets per row, one ranking task each: a list of the columns of every row, such
+            as [[0, 3], [2]], or of dicts {column: label}; bool or floating labels (B, N), 0 is not
+            relevant, also as a SciPy sparse matrix; or a tuple (rows, columns) of two vectors.
+            Labels are the ``gain`` of the ranks. Integers with two dimensions are an error: they
+            could be labels, pairs or columns.
         exclude (Tensor, list or tuple, default None): known positives, in every form of target
             except (B,) integers and floating labels, or as ``KnownTriples`` returns them; the
             target of a task is never excluded. Or bool (N,), True = not a candidate of any row:
@@ -329,8 +346,13 @@ def rank_scores(
 
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), sections 2 and 3.1.
 
-    >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=[[0]])
-    Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
+    >>> import torch
+    >>> from torchrankmetrics import rank_scores
+    >>> scores = torch.tensor([[0.1, 0.9, 0.3], [0.8, 0.2, 0.5]])
+    >>> rank_scores(scores, torch.tensor([1, 2]))
+    Ranks(optimistic=[1, 2], pessimistic=[1, 2], num_candidates=[3, 3])
+    >>> rank_scores(scores, torch.tensor([1, 2]), exclude=[[], [0]])  # 0 is another target of row 1
+    Ranks(optimistic=[1, 1], pessimistic=[1, 1], num_candidates=[3, 2])
     """
     return rank_dense(read_scores(scores, "scores"), target, exclude, backend=backend)
 
@@ -346,9 +368,10 @@ def rank_dense(
 ) -> Ranks:
     """Rank as ``rank_scores``; ``by_query`` as in ``read_tasks``, errors call the scores by ``name``."""
     if scores.ndim != 2:
+        hint = "; for one query pass scores[None] and a target of one entry" * (scores.ndim == 1)
         raise ValueError(
             f"{name} must be (B, N): one row of candidate scores per query; got "
-            f"{tuple(scores.shape)}"
+            f"{tuple(scores.shape)}{hint}"
         )
     if scores.shape[1] == 0:
         raise ValueError(

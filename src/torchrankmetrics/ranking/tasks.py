@@ -153,14 +153,9 @@ def read_tasks(
 
 def _check_range(row: Tensor | None, column: Tensor, shape: tuple[int, ...]) -> None:
     """Check that targets are cells of scores (B, N)."""
-    B, N = shape
-    first = first_outside(row, column, B, N)
+    first = first_outside(row, column, *shape)
     if first is not None:
-        where = f"column {int(column[first])} in row {first if row is None else int(row[first])}"
-        raise IndexError(
-            f"target must lie in [0, {N}) and its rows in [0, {B}) for scores ({B}, {N}); task "
-            f"{first} has {where}"
-        )
+        raise _outside(first, row, column, shape)
 
 
 def _clamped(
@@ -189,12 +184,19 @@ def _read_target(
         else _read_form(target, "target", shape, where)
     )
     if isinstance(form, Tensor) and form.ndim != 2:
+        if form.is_floating_point():
+            raise TypeError(
+                f"target must hold integers, got {form.dtype}: pass target.long(), or labels of the "
+                f"shape of scores, {tuple(shape)}"
+            )
         column = as_ids(form, "target")
         column = column if isinstance(target, Tensor) else column.to(device)
         if column.shape != (B,):
+            is_transposed = column.shape == (N,)
+            hint = ". Are scores transposed? They are (queries, candidates)" * is_transposed
             raise ValueError(
-                f"target must be ({B},), one column per row of scores {shape}; got "
-                f"{tuple(column.shape)}"
+                f"target must be ({B},), one column per row of scores {tuple(shape)}; got "
+                f"{tuple(column.shape)}{hint}"
             )
         check_device(column, "target", device, "scores")
         return (None, column, None), none
@@ -215,6 +217,27 @@ def _read_target(
     empty = rows_without(row, B) if is_by_row(target) else none
     gain = None if gain is None else gain.to(device)
     return (row.to(device), column.to(device), gain), empty.to(device)
+
+
+def _outside(first: int, row: Tensor | None, column: Tensor, shape: tuple[int, ...]) -> IndexError:
+    """Return the error for the first target out of range."""
+    B, N = shape
+    at, given = (first if row is None else int(row[first])), int(column[first])
+    if not 0 <= at < B:
+        return IndexError(
+            f"target of task {first} is in row {at}, but scores have the rows 0 to {B - 1}"
+        )
+    where = (
+        f"target[{first}] is {given}" if row is None else f"target has column {given} in row {at}"
+    )
+    hint = ""
+    if given < 0:
+        hint = "; drop padded rows before: keep = target >= 0, scores[keep], target[keep]"
+    elif given == N:
+        hint = "; columns count from 0: subtract 1 if your ids start at 1"
+    return IndexError(
+        f"target must lie in [0, {N}), the columns of scores {tuple(shape)}, but {where}{hint}"
+    )
 
 
 def rows_without(row: Tensor, num_rows: int) -> Tensor:
@@ -286,10 +309,15 @@ def read_exclude(
     form = _read_form(exclude, "exclude", shape, device)
     if isinstance(form, Tensor):
         if form.dtype != torch.bool or form.shape not in (shape, (N,)):
+            remedy = "for the columns of every row pass a list, such as exclude=[[0, 2], [1]]"
+            if form.is_floating_point() and form.shape in (shape, (N,)):
+                remedy = (
+                    "pass exclude.bool() if 1 marks a candidate that is excluded, and exclude == 0 if "
+                    "1 marks a candidate that is ranked"
+                )
             raise (TypeError if form.dtype != torch.bool else ValueError)(
                 f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got "
-                f"{form.dtype} {tuple(form.shape)}; for the columns of every row pass a list, such "
-                "as exclude=[[0, 2], [1]]"
+                f"{form.dtype} {tuple(form.shape)}; {remedy}"
             )
         if form.ndim == 1:
             return Excluded(columns=form)
@@ -357,14 +385,25 @@ def _read_form(
         return _labeled(row.long(), column.long(), label if name == "target" else label != 0)
     tensor = _on_device(values, name, device)
     if tensor.ndim == 2 and tensor.dtype != torch.bool and not tensor.is_floating_point():
-        floats = " or target.float()" if name == "target" else ""
         raise ValueError(
-            f"{name} must not be integers with two dimensions, which could be columns, pairs or "
-            f"labels, got {tensor.dtype} {tuple(tensor.shape)} for scores {tuple(shape)}: pass "
-            f"{name}.tolist() for the columns of every row, tuple({name}) for pairs (2, P) of "
-            f"(row, column), or {name}.bool(){floats} for labels (B, N)"
+            f"{name} must not be integers with two dimensions, got {tensor.dtype} "
+            f"{tuple(tensor.shape)} for scores {tuple(shape)}: pass "
+            f"{_instead_of_integers(name, tuple(tensor.shape), tuple(shape))}"
         )
     return tensor
+
+
+def _instead_of_integers(name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """Return what to pass instead of integers with two dimensions: columns, pairs or labels."""
+    forms = [f"{name}.tolist() if these are the columns of every row"]
+    if got[1] == 2:
+        forms.append(f"tuple({name}.T) if every row is a pair (row, column)")
+    if got[0] == 2:
+        forms.append(f"tuple({name}) if these are rows and columns, (2, P)")
+    if got == shape:
+        as_labels = f"{name}.bool() or {name}.float()" if name == "target" else f"{name}.bool()"
+        forms.append(f"{as_labels} if these are labels")
+    return ", ".join(forms)
 
 
 def _labeled(row: Tensor, column: Tensor, label: Tensor) -> Cells:
@@ -376,6 +415,8 @@ def _labeled(row: Tensor, column: Tensor, label: Tensor) -> Cells:
 def _on_device(values: Any, name: str, device: torch.device) -> Tensor:
     if not isinstance(values, Tensor | list) and not hasattr(values, "__array__"):
         listed = f": pass [{name}[row] for row in rows]" * isinstance(values, Mapping)
+        if hasattr(values, "tails"):
+            listed = ": pass its known.tails(heads, relations) or known.heads(relations, tails)"
         raise TypeError(
             f"{name} must be a tensor or an array (labels (B, N) as bool), a list with one entry "
             "per row or a tuple (rows, columns); got "

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
+from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.validation import check_int, probability_text, shorten, visible
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Style(TypedDict, total=False):
         digits (int): decimals of values of metrics.
         labels (dict): text to print instead of a key of a metric, a name of a model or dataset, or
             a heading.
-        baseline, stars (str, bool): see ``RankStudy.table``; other results raise a ValueError.
+        baseline, stars (str, bool): marks of the tables of ``RankStudy``; others raise a ValueError.
     """
 
     percent: bool
@@ -179,7 +180,18 @@ class Style(TypedDict, total=False):
 
 
 class Rendered(ABC):
-    """A result that is a table; ``Style`` has the keywords of ``to_markdown``, ``to_latex`` and ``to_html``."""
+    """A result that is a table; ``Style`` has the keywords of ``to_markdown``, ``to_latex`` and ``to_html``.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> summary = RankTable.from_ranks(Ranks([1, 2, 1, 3], None, 9)).summary(["mrr", "mr"])
+    >>> print(summary.to_markdown())
+    | side | metric | base | adjusted index | z-score |
+    | --- | --- | ---: | ---: | ---: |
+    | all | MRR | 0.7083 | 0.5746 | 2.9 |
+    | all | MR | 1.7500 | 0.8125 | 2.5 |
+    <BLANKLINE>
+    4 ranks among 9 candidates
+    """
 
     @abstractmethod
     def tabular(self) -> "Tabular":
@@ -291,9 +303,7 @@ class Rendered(ABC):
         try:
             import pandas
         except ImportError as error:
-            raise ImportError(
-                "to_pandas needs pandas: pip install pandas; to_csv works without it"
-            ) from error
+            raise missing_extra("to_pandas", "pandas", "pandas") from error
         return pandas.DataFrame(self.records().programs())
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:

@@ -1,5 +1,7 @@
 """`SequentialEvaluation`, anytime-valid tests, their results, and the random order in which queries are ranked."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -66,6 +68,17 @@ class SequentialResult:
         baseline (RankTable): the ranks of the other model, including new ones; None: the hypothesis
             is about one model.
         higher_is_better (bool): direction of the metric; None without one.
+
+    >>> import torch
+    >>> from torchrankmetrics import Ranks
+    >>> from torchrankmetrics.sequential import SequentialEvaluation
+    >>> until = SequentialEvaluation(1000, metric="hits@1", threshold=0.5)
+    >>> for tasks in until.batches(50):
+    ...     until.update(Ranks(torch.ones_like(tasks), None, 20), sample_id=tasks)
+    ...
+    >>> result = until.decision
+    >>> result.answer, result.num_tasks, result.total_tasks
+    (True, 50, 1000)
     """
 
     metric: str
@@ -362,7 +375,7 @@ class SequentialEvaluation:
     ``batches`` yields tasks in a random order; ``update`` adds their ranks and tests the
     hypothesis. The test is anytime-valid: the answer differs from the answer of all tasks with
     probability at most alpha, however often it is tested, for models that do not depend on the
-    order (docs/sequential.md). Queries are drawn without replacement, in proportion to their number
+    order. Queries are drawn without replacement, in proportion to their number
     of tasks; bounds come from betting.
 
     Args:
@@ -387,10 +400,13 @@ class SequentialEvaluation:
         TypeError, ValueError: for invalid options, unbounded metrics, and a baseline with other
             tasks.
 
+    >>> import torch
+    >>> from torchrankmetrics.sequential import SequentialEvaluation
     >>> from torchrankmetrics import Ranks
     >>> until = SequentialEvaluation(1000, metric="hits@1", threshold=0.5)
     >>> for tasks in until.batches(50):
     ...     until.update(Ranks(torch.ones_like(tasks), None, 20), sample_id=tasks)
+    ...
     >>> until.decision.answer, until.decision.num_tasks, until.decision.total_tasks
     (True, 50, 1000)
     """
@@ -406,7 +422,7 @@ class SequentialEvaluation:
         half_width: float | None = None,
         seed: int = 0,
         num_candidates: int | None = None,
-        process_group: "ProcessGroup | None" = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         own = np.arange(query) if is_int(query) else as_ids(query, "query").cpu().numpy()
         if own.ndim != 1 or not len(own):
@@ -455,12 +471,14 @@ class SequentialEvaluation:
 
         Args:
             preds (Tensor, Ranks or RankTable): (B, N) scores or ranks, as in ``RankMetric.update``.
-            target (Tensor, list or tuple, default None): as in ``rank_scores``.
+            target (Tensor, list or tuple, default None): the targets of each row, in every form of
+                ``rank_scores``.
             sample_id (integers): (tasks,) integers, the indices that ``batches`` returned.
-            exclude (Tensor, list or tuple, default None): as in ``rank_scores``.
+            exclude (Tensor, list or tuple, default None): known positives to exclude, in every form
+                of ``rank_scores``.
             side (str, default None): "head", "tail" or "relation".
             group (integers, default None): (tasks,) integers, or one.
-            backend (str, default "auto"): as in ``rank_scores``.
+            backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
         Raises:
             TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not

@@ -1,5 +1,7 @@
 """`rank_sequentially`: a filtered evaluation that stops as soon as the hypothesis is decided."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -50,7 +52,7 @@ def rank_sequentially(
     num_entities: int | None = None,
     higher_is_better: bool = True,
     progress: bool = True,
-    process_group: "ProcessGroup | None" = None,
+    process_group: ProcessGroup | None = None,
 ) -> SequentialResult:
     """Rank the queries of ``rank_triples`` in random order, and stop as soon as the hypothesis is decided.
 
@@ -58,29 +60,34 @@ def rank_sequentially(
     values equal those of ``rank_triples``.
 
     Args:
-        score_tails (callable): as in ``rank_triples``.
-        score_heads (callable): as in ``rank_triples``.
-        triples (integers): as in ``rank_triples``.
-        known (KnownTriples): as in ``rank_triples``.
+        score_tails (callable): (heads (B,), relations (B,)) -> scores (B, N); None: tails are not
+            ranked.
+        score_heads (callable): (relations (B,), tails (B,)) -> scores (B, N); None: heads are not
+            ranked.
+        triples (integers): (n, 3) integers [head, relation, tail], or a tuple of three (n,).
+        known (KnownTriples): the true triples of every split to filter by; None: raw ranks.
         baseline (RankTable, default None): ranks of the other model, of ``rank_triples`` or a
             ``SequentialResult``; a sample is used for the queries that it has. None: one model, or
             a model without ranks yet.
         score_baseline (callable, default None): the functions of the other model, (score_tails,
             score_heads) or a score_hrt, for the queries that ``baseline`` lacks. None: if its ranks
             end, the result is undecided.
-        metric (str, RankDefinition or RankMetric, default "mrr"): as in ``SequentialEvaluation``.
-        alpha (float, default 0.05): as in ``SequentialEvaluation``.
-        threshold (float, default None): as in ``SequentialEvaluation``.
-        half_width (float, default None): as in ``SequentialEvaluation``.
-        seed (int, default 0): as in ``SequentialEvaluation``.
+        metric (str, RankDefinition or RankMetric, default "mrr"): a mean of f over tasks, in its
+            base view, for example "mrr", "hits@10" or "auc".
+        alpha (float, default 0.05): largest probability of a wrong answer.
+        threshold (float, default None): test whether the value, or with ``baseline`` the
+            difference, is at least this; None with ``baseline``: test whether the model is better.
+        half_width (float, default None): stop when the interval has at most this half width.
+        seed (int, default 0): random seed of the order of queries.
         batch_size (int, default None): queries between two tests, over both sides and all
             processes; None: a fiftieth of them, 8 to 256.
-        candidates (integers, default None): as in ``rank_triples``.
-        backend (str, default "auto"): as in ``rank_triples``.
-        score_hrt (callable, default None): as in ``rank_triples``.
-        num_entities (int, default None): as in ``rank_triples``.
-        higher_is_better (bool, default True): as in ``rank_triples``.
-        progress (bool, default True): as in ``rank_triples``.
+        candidates (integers, default None): ids (m,) or bool (N,) of the candidates; None: all.
+        backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
+        score_hrt (callable, default None): (triples (m, 3)) -> scores (m,) or (m, 1), instead of
+            both other functions.
+        num_entities (int, default None): N of ``score_hrt``; None: ``known.num_entities``.
+        higher_is_better (bool, default True): False for distances.
+        progress (bool, default True): whether to show a progress bar, on a terminal only.
         process_group (ProcessGroup, default None): processes that each score a share of the queries
             among all entities (in ``rank_triples`` they share the entities), and stop at the same
             batch. None: this process only.
@@ -91,6 +98,8 @@ def rank_sequentially(
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples`` and ``SequentialEvaluation``.
 
+    >>> import torch
+    >>> from torchrankmetrics.sequential import rank_sequentially
     >>> generator = torch.Generator().manual_seed(0)
     >>> truth = torch.stack([torch.arange(500), torch.zeros(500, dtype=torch.int64), torch.arange(500)], 1)
     >>> noise = torch.randn(2, 500, 500, generator=generator)
@@ -151,7 +160,7 @@ def _scorers(score_baseline: OtherScores) -> tuple[Any, Any]:
     return (None, None), score_baseline
 
 
-def _rank_lacking(model: "_Model", test: SequentialTest, places: list[int]) -> None:
+def _rank_lacking(model: _Model, test: SequentialTest, places: list[int]) -> None:
     """Rank those of the drawn queries by the other model whose ranks it lacks."""
     other = test.baseline
     assert other is not None

@@ -42,6 +42,17 @@ class Average(NamedTuple):
             it is significantly better than every other model, and than random ranking (None for
             metrics without a p-value).
         num_datasets: number of datasets on which all models have a value.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy
+    >>> study = RankStudy()
+    >>> for dataset in ("nations", "kinships"):
+    ...     for model, ranks in {"a": [1, 2, 1, 4] * 30, "b": [3, 2, 5, 4] * 30}.items():
+    ...         study.add(RankTable.from_ranks(Ranks(ranks, None, 9)), model=model, dataset=dataset)
+    ...
+    >>> average = study.summary(["mrr"])["mrr", "a"]
+    >>> average.mean_rank, average.num_datasets
+    (1.0, 2)
     """
 
     value: float
@@ -56,7 +67,19 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Averages(Rendered):
-    """Models over datasets: ``averages["amri", "model"].value``; the notes state what is comparable."""
+    """Models over datasets: ``averages["amri", "model"].value``; the notes state what is comparable.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy
+    >>> study = RankStudy()
+    >>> for dataset in ("nations", "kinships"):
+    ...     for model, ranks in {"a": [1, 2, 1, 4] * 30, "b": [3, 2, 5, 4] * 30}.items():
+    ...         study.add(RankTable.from_ranks(Ranks(ranks, None, 9)), model=model, dataset=dataset)
+    ...
+    >>> averages = study.summary(["mrr"])
+    >>> averages["mrr", "a"].value
+    0.6875
+    """
 
     measures: tuple[Measure, ...]
     models: tuple[str, ...]

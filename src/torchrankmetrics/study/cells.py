@@ -58,6 +58,16 @@ class Cell:
             untested.
         is_better_than_random: whether all its runs are significantly better than random ranking,
             one family over the table for each metric; None for metrics without a p-value.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy
+    >>> study = RankStudy()
+    >>> for model, ranks in {"a": [1, 2, 1, 4] * 30, "b": [3, 2, 5, 4] * 30}.items():
+    ...     study.add(RankTable.from_ranks(Ranks(ranks, None, 9)), model=model, dataset="toy")
+    ...
+    >>> cell = study.table("mrr").cell("a", "toy")
+    >>> cell.value, cell.best
+    (0.6875, True)
     """
 
     value: float

@@ -50,6 +50,17 @@ class Differences(Rendered):
 
     ``rows`` has one per dataset, and ``here`` is their mean for other test tasks (and seeds) of the
     same datasets.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy
+    >>> study = RankStudy()
+    >>> for dataset in ("nations", "kinships"):
+    ...     for model, ranks in {"a": [1, 2, 1, 4] * 30, "b": [3, 2, 5, 4] * 30}.items():
+    ...         study.add(RankTable.from_ranks(Ranks(ranks, None, 9)), model=model, dataset=dataset)
+    ...
+    >>> differences = study.difference("a", "b", "mrr")
+    >>> [(row.dataset, round(row.difference, 4)) for row in differences.rows]
+    [('nations', 0.3667), ('kinships', 0.3667)]
     """
 
     a: str

@@ -36,6 +36,7 @@ def intervals_by_dataset(
     Returns:
         The figure and its axes.
 
+    >>> from torchrankmetrics.study import intervals_by_dataset
     >>> fig, ax = intervals_by_dataset({"nations": {"model": (0.5, 0.4, 0.6)}}, "MRR")
     """
     models = list(dict.fromkeys(model for row in cells.values() for model in row))
@@ -90,6 +91,16 @@ def critical_difference(
         The figure and its axes.
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), figure 1.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy, critical_difference
+    >>> study = RankStudy()
+    >>> for dataset in ("nations", "kinships", "umls"):
+    ...     for model, ranks in {"a": [1, 2, 1, 4], "b": [3, 2, 5, 4]}.items():
+    ...         study.add(RankTable.from_ranks(Ranks(ranks, None, 9)), model=model, dataset=dataset)
+    ...
+    >>> ranking = study.mean_ranks("mrr")
+    >>> fig, ax = critical_difference(study.models, ranking)
     """
     k = len(models)
     bars = len(ranks.cliques)

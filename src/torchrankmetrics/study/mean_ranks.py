@@ -37,6 +37,17 @@ class Ranking(Rendered):
         is_exact: whether the p-value is exact; False: from the chi-square distribution, of many
             datasets.
         higher_is_better: direction of the metric.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy
+    >>> study = RankStudy()
+    >>> for dataset in ("nations", "kinships", "umls"):
+    ...     for model, ranks in {"a": [1, 2, 1, 4], "b": [3, 2, 5, 4]}.items():
+    ...         study.add(RankTable.from_ranks(Ranks(ranks, None, 9)), model=model, dataset=dataset)
+    ...
+    >>> ranking = study.mean_ranks("mrr")
+    >>> ranking.models, ranking.mean
+    (('a', 'b'), (1.0, 2.0))
     """
 
     metric: str

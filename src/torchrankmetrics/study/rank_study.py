@@ -1,5 +1,7 @@
 """RankStudy: ranks of many models on many datasets with several seeds."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -31,10 +33,12 @@ class RankStudy:
     Files are read when they are needed. Tasks of a dataset are aligned by (side, sample id), or by
     order.
 
+    >>> from torchrankmetrics.study import RankStudy
     >>> from torchrankmetrics import Ranks, RankTable
     >>> study = RankStudy()
     >>> for model, ranks in {"a": [1, 2, 1, 4], "b": [3, 2, 5, 4]}.items():
     ...     study.add(RankTable.from_ranks(Ranks(ranks, None, 9), side="tail"), model=model, dataset="toy")
+    ...
     >>> study
     RankStudy(2 tables: 2 models x 1 datasets)
     """
@@ -87,10 +91,12 @@ class RankStudy:
             TypeError, ValueError: if a value is not a finite number, the run has values of the
                 metric, or the dataset has ranks.
 
+        >>> from torchrankmetrics.study import RankStudy
         >>> study = RankStudy()
         >>> for model, shift in {"bm25": 0.0, "dense": 0.1}.items():
         ...     values = {f"q{i}": i % 5 / 5 + shift for i in range(50)}
         ...     study.add_values(values, metric="ndcg@10", model=model, dataset="scifact")
+        ...
         >>> study.table("ndcg@10").value("ndcg_at_10", "dense", "scifact")
         0.5
         """
@@ -166,7 +172,7 @@ class RankStudy:
 
     @property
     def datasets(self) -> list[str]:
-        """The datasets, likewise."""
+        """Names of the datasets, in the order in which they were added or arranged."""
         return self._names("dataset")
 
     def _names(self, field: str) -> list[str]:

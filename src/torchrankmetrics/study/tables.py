@@ -1,5 +1,7 @@
 """StudyTable: models by datasets with intervals and marks of significance."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +49,16 @@ class StudyTable(Rendered):
         rows, intervals: whether rows of printed tables are "models" or "datasets", and whether they
             have intervals.
         baseline, baseline_name, stars: see ``marked``.
+
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy
+    >>> study = RankStudy()
+    >>> for model, ranks in {"a": [1, 2, 1, 4] * 30, "b": [3, 2, 5, 4] * 30}.items():
+    ...     study.add(RankTable.from_ranks(Ranks(ranks, None, 9)), model=model, dataset="toy")
+    ...
+    >>> table = study.table("mrr")
+    >>> table.value("mrr", "a", "toy")
+    0.6875
     """
 
     measures: tuple[Measure, ...]
@@ -94,7 +106,7 @@ class StudyTable(Rendered):
             self, measures=tuple(measures), models=self.models if models is None else tuple(models)
         )
 
-    def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+    def plot(self, metric: str | None = None, ax: Axes | None = None) -> tuple[Figure, Axes]:
         """Draw a metric (its key; default: the first one), see ``study.intervals_by_dataset``."""
         key = check_choice(
             "metric", metric or self.measures[0].key, [one.key for one in self.measures]

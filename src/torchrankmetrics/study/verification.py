@@ -1,5 +1,7 @@
 """Verification of a page: its manifest, computed again from the files of ranks."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import json
 import math
 import os
@@ -34,6 +36,16 @@ class Verification(Rendered):
             order of the manifest.
         num_files, num_numbers (int): numbers of files and numbers in the manifest.
         notes (tuple): summary and limits.
+
+    >>> import tempfile
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy, verify
+    >>> folder = tempfile.mkdtemp()
+    >>> RankTable.from_ranks(Ranks([1, 2, 1, 4], None, 9)).save(f"{folder}/a.npz")
+    >>> RankStudy.open(f"{folder}/{{model}}.npz").report(f"{folder}/page.html")
+    >>> verification = verify(f"{folder}/page.html", folder)
+    >>> verification.differences, verification.num_files
+    ((), 1)
     """
 
     differences: tuple[_Difference, ...]
@@ -70,6 +82,20 @@ def verify(
     Raises:
         OSError: if the page cannot be read.
         ValueError: if the page does not have exactly one manifest, or the manifest is damaged.
+
+    >>> import tempfile
+    >>> from torchrankmetrics import Ranks, RankTable
+    >>> from torchrankmetrics.study import RankStudy, verify
+    >>> study = RankStudy()
+    >>> for model, ranks in {"a": [1, 2, 1, 4], "b": [3, 2, 5, 4]}.items():
+    ...     study.add(RankTable.from_ranks(Ranks(ranks, None, 9)), model=model, dataset="toy")
+    ...
+    >>> folder = tempfile.mkdtemp()
+    >>> study.save(f"{folder}/{{dataset}}/{{model}}.npz")
+    >>> study = RankStudy.open(f"{folder}/{{dataset}}/{{model}}.npz")
+    >>> study.report(f"{folder}/page.html")
+    >>> bool(verify(f"{folder}/page.html", folder))
+    True
     """
     base = Path(folder)
     if not base.is_dir():

@@ -1,5 +1,6 @@
 """Rows as plain arrays by name, and from columns of text."""
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -196,6 +197,8 @@ def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], sour
     if not ("rank" in found) ^ (found.keys() >= {"optimistic", "pessimistic"}):
         upper = any(str(name) not in known and str(name).lower() in known for name in names)
         hint = "; write names in lower case" * upper
+        if not upper and (near := difflib.get_close_matches("rank", map(str, names), n=1)):
+            hint = f"; rename {shorten(near[0])} to 'rank'"
         raise ValueError(
             "columns must contain rank, or optimistic and pessimistic (with ties); got "
             f"{listed}{hint}"

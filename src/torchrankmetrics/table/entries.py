@@ -153,6 +153,10 @@ def rank_entries(rows: Rows) -> tuple[Rows, int]:
 def _sorted_lists(entries: Rows) -> tuple[Rows, int]:
     """Sort entries by list, without repeats of (side, sample id), of which the smallest stays."""
     about = Columns(entries)
+    if (about.sample_id == ABSENT).all():  # half the CPU time of `compute`
+        lists, _ = sorted_rows([about.side, about.query])
+        return entries[lists], 0
+
     content = (about.query, about.optimistic, about.gain_bits, about.group, about.weight_bits)
     order, starts = sorted_rows([about.side, about.sample_id, *content])
     named = about.sample_id[order] != ABSENT

@@ -15,6 +15,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
+from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.files import MAX_BYTES, Source, natural, write_whole
 from torchrankmetrics.parsing import parse_csv
 from torchrankmetrics.table.arrays import (
@@ -166,6 +167,16 @@ def _read_npz(content: bytes, path: Source, max_bytes: int) -> Tensor:
         return from_arrays(arrays)
 
 
+def _hint_of_text(content: bytes) -> str:
+    """Return how qrels and runs of TREC are read, if this is such a file."""
+    line = content.partition(b"\n")[0]
+    fields = len(line.split())
+    if fields not in (4, 6) or not line.isascii():
+        return ""
+    what = "qrels" if fields == 4 else "a run"
+    return f" and looks like {what} of TREC: rank_run(qrels, run) of integrations.trec reads them"
+
+
 @contextmanager
 def _members(
     content: bytes, path: Source, max_bytes: int
@@ -174,7 +185,7 @@ def _members(
     with _naming_errors(path, "RankTable file"):
         if not content.startswith(b"PK"):
             raise ValueError(
-                f"it is not an .npz, it starts with {shorten(content[:8])}"
+                f"it is not an .npz, it starts with {shorten(content[:8])}{_hint_of_text(content)}"
                 if content
                 else "it is empty"
             )
@@ -285,9 +296,7 @@ def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError(
-            'Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"'
-        ) from error
+        raise missing_extra("Parquet", "pyarrow", "parquet") from error
     return pyarrow
 
 

@@ -1,5 +1,7 @@
 """`RankTable`: the rows of an evaluation, independent of any metric."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.files import MAX_BYTES, Source
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
@@ -51,6 +54,8 @@ class RankTable(HasRows):
             id, weight, count, query, gain; or without gain (n, 9), as in 0.2; or without query and
             gain (n, 8), as in 0.1.
 
+    >>> import torch
+    >>> from torchrankmetrics import RankTable, Ranks
     >>> table = RankTable.from_ranks(Ranks(torch.tensor([1, 3]), None, 14), side="tail")
     >>> table
     RankTable(2 tasks, sides: tail)
@@ -80,7 +85,7 @@ class RankTable(HasRows):
         sample_id: Integers | None = None,
         query: Integers | None = None,
         gain: Numbers | None = None,
-    ) -> "RankTable":
+    ) -> RankTable:
         """Return a table of ranks, one row per task; errors as in ``RankMetric.update``.
 
         Args:
@@ -96,7 +101,7 @@ class RankTable(HasRows):
         return cls(rows_of(ranks, TaskFacts(side, group, weight, sample_id, query, gain)))
 
     @classmethod
-    def concatenate(cls, tables: "Sequence[RankTable]", *, offset_ids: bool = False) -> "RankTable":
+    def concatenate(cls, tables: Sequence[RankTable], *, offset_ids: bool = False) -> RankTable:
         """Return one table with the rows of all, on the device of the first; none gives an empty table.
 
         Args:
@@ -114,11 +119,11 @@ class RankTable(HasRows):
         return cls(torch.cat(with_ids_apart(parts) if offset_ids else parts))
 
     @classmethod
-    def from_numpy(cls, arrays: Mapping[str, npt.ArrayLike]) -> "RankTable":
+    def from_numpy(cls, arrays: Mapping[str, npt.ArrayLike]) -> RankTable:
         """Return a table of plain arrays by name, on the CPU; the inverse of ``to_numpy``.
 
         Args:
-            arrays (mapping): the arrays of docs/cli.md, "File format", each (tasks,): optimistic,
+            arrays (mapping): the arrays of a file of ranks, each (tasks,): optimistic,
                 and any of pessimistic, num_candidates, side, group, sample_id, count, query,
                 weight, gain, nan, sampled, partial, filtered, raw, excluded and empty. A single
                 number serves all rows, except for optimistic and sample_id.
@@ -127,6 +132,7 @@ class RankTable(HasRows):
             TypeError, ValueError: if a name is unknown or missing, or a dtype, shape or value is
                 wrong.
 
+        >>> from torchrankmetrics import RankTable
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
@@ -141,8 +147,8 @@ class RankTable(HasRows):
         return to_arrays(self.rows)
 
     @classmethod
-    def from_pandas(cls, frame: "DataFrame") -> "RankTable":
-        """Return a table of a data frame with the columns of a CSV file (docs/cli.md); the inverse of ``to_pandas``.
+    def from_pandas(cls, frame: DataFrame) -> RankTable:
+        """Return a table of a data frame with the columns of a CSV file; the inverse of ``to_pandas``.
 
         Args:
             frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``, and any other
@@ -162,9 +168,12 @@ class RankTable(HasRows):
         ]
         return cls(from_columns(list(frame.columns), columns, "frame"))
 
-    def to_pandas(self) -> "DataFrame":
+    def to_pandas(self) -> DataFrame:
         """Return a ``pandas.DataFrame`` of the columns of ``to_numpy``, with sides as words and missing ids as NA."""
-        import pandas
+        try:
+            import pandas
+        except ImportError as error:
+            raise missing_extra("to_pandas", "pandas", "pandas") from error
 
         frame = pandas.DataFrame(self.to_numpy())
         for column in frame.columns.intersection(["group", "sample_id", "query"]):
@@ -174,8 +183,8 @@ class RankTable(HasRows):
         return frame
 
     @classmethod
-    def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> "RankTable":
-        """Return the table of a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
+    def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> RankTable:
+        """Return the table of a file (or pipe) of ranks; nothing is executed.
 
         Args:
             path (path): of a file, .npz, Parquet, CSV or TSV; or of a folder of Parquet files.
@@ -209,7 +218,7 @@ class RankTable(HasRows):
     @classmethod
     def from_parquet(
         cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES
-    ) -> "RankTable":
+    ) -> RankTable:
         """Return the table of a Parquet file, several, or a folder of them; each may lack columns that another has.
 
         Args:
@@ -289,7 +298,7 @@ class RankTable(HasRows):
         """(n,) int64, the number of tasks of each row."""
         return Columns(self.rows).count
 
-    def select(self, *, side: TaskSide | None = None, group: int | None = None) -> "RankTable":
+    def select(self, *, side: TaskSide | None = None, group: int | None = None) -> RankTable:
         """Return the rows of a side, of a group, or of both.
 
         Args:
@@ -303,7 +312,7 @@ class RankTable(HasRows):
             rows = rows[Columns(rows).group == check_int("group", group, ABSENT)]
         return RankTable(rows.clone() if rows is self.rows else rows)
 
-    def with_group(self, group: Integers | None) -> "RankTable":
+    def with_group(self, group: Integers | None) -> RankTable:
         """Return a table of the same ranks in other groups.
 
         Args:
@@ -314,30 +323,30 @@ class RankTable(HasRows):
         Columns(rows).group = Columns(rows_of(self.ranks, TaskFacts(group=group))).group
         return RankTable(rows)
 
-    def summary(self, metrics: "Metrics | None" = None) -> "Summary":
+    def summary(self, metrics: Metrics | None = None) -> Summary:
         """Return base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
-            metrics (sequence of str, default None): as in ``RankCollection``; None: its default
-                metrics.
+            metrics (sequence of str, default None): names of metrics, definitions, or a dict of key
+                -> name or definition; None: the default metrics of ``RankCollection``.
         """
         from torchrankmetrics.metrics.summary import summarize
 
         return summarize(self._analysis(partial=True), _measures(metrics).values())
 
-    def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
+    def breakdown(self, metrics: Metrics | None = None, names: Names = None) -> Breakdown:
         """Return metrics by group, as ``RankCollection.breakdown`` does.
 
         Args:
-            metrics (sequence of str, default None): as in ``RankCollection``; None: its default
-                metrics.
+            metrics (sequence of str, default None): names of metrics, definitions, or a dict of key
+                -> name or definition; None: the default metrics of ``RankCollection``.
             names (mapping or sequence of str, default None): names of the groups by id; None: ids.
         """
         from torchrankmetrics.metrics.breakdown import break_down
 
         return break_down(self._analysis(partial=True), _measures(metrics).values(), names)
 
-    def query_values(self, metric: "MetricLike") -> dict[int, float]:
+    def query_values(self, metric: MetricLike) -> dict[int, float]:
         """Return the value of every query by its ``query``, the form that ``compare`` takes, from a metric of queries.
 
         Args:
@@ -365,23 +374,24 @@ class RankTable(HasRows):
 
     def confidence_intervals(
         self,
-        metrics: "Metrics | None" = None,
+        metrics: Metrics | None = None,
         confidence_level: float = 0.95,
-        method: "Method" = "normal",
-        cluster: "Cluster | None" = "auto",
+        method: Method = "normal",
+        cluster: Cluster | None = "auto",
         *,
         n_resamples: int = 2000,
         seed: int = 0,
-    ) -> "Intervals":
+    ) -> Intervals:
         """Return an ``Interval`` per metric, by its key, as ``RankCollection.confidence_intervals`` does.
 
         Args:
-            metrics (sequence of str, default None): as in ``RankCollection``; None: its default
-                metrics.
+            metrics (sequence of str, default None): names of metrics, definitions, or a dict of key
+                -> name or definition; None: the default metrics of ``RankCollection``.
             confidence_level (float, default 0.95): in (0, 1).
             method (str, default "normal"): "normal" or "bootstrap".
-            cluster (str or integers, default "auto"): as in ``RankCollection``; int64 keys have one
-                per row of the table.
+            cluster (str or integers, default "auto"): "auto", "group", "sample_id" or "query":
+                tasks that are dependent; None: all are independent; int64 keys have one per row of
+                the table.
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): random seed of the bootstrap.
         """
@@ -398,18 +408,18 @@ class RankTable(HasRows):
         options = confidence_level, method, cluster, n_resamples, seed
         return confidence_intervals(self._analysis(), _measures(metrics), *options)
 
-    def compact(self) -> "RankTable":
+    def compact(self) -> RankTable:
         """Return the smallest table with the same values: sorted rows, equal ones merged, repeats dropped."""
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 
-    def _analysis(self, partial: bool = False) -> "Analysis":
+    def _analysis(self, partial: bool = False) -> Analysis:
         from torchrankmetrics.metrics.measure import Analysis
 
         return Analysis([self.rows], partial=partial)
 
 
-def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
+def _measures(metrics: Metrics | None) -> dict[str, Measure]:
     from torchrankmetrics.metrics.registry import Selection
 
     return Selection().measures(metrics)

@@ -1,5 +1,7 @@
 """`rank_run` and `evaluate_run`: rows and values of a retrieval run."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.protocol import EmptyQueries, View
-from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.definitions.sample import RankType, UnknownCandidatesError
 from torchrankmetrics.definitions.tasks import MEAN_RECIPROCAL_RANK
 from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.trec.lists import JudgedLists, NumCandidates
@@ -43,9 +45,10 @@ def rank_run(
     a warning.
 
     Args:
-        qrels (path, dict, frame or records): query -> document -> label, as for ``read_qrels``.
+        qrels (path, dict, frame or records): query -> document -> label, in every form of
+            ``read_qrels``.
         run (path, dict, frame or records): query -> document -> score, higher is better, or lists
-            of ids, best first; as for ``read_run``.
+            of ids, best first, in every form of ``read_run``.
         num_candidates (int or dict, default None): size of the collection, also by query; for
             chance-adjusted views.
         ignore_identical_ids (bool, default None): True: leave out documents of the run whose id is
@@ -59,6 +62,7 @@ def rank_run(
         OSError, TypeError, ValueError: as ``read_qrels``; for NaN scores, too few candidates, or no
             common query.
 
+    >>> from torchrankmetrics.integrations.trec import rank_run
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1, "c": 0}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
     >>> rank_run(qrels, run, num_candidates=10).ranks
@@ -117,18 +121,25 @@ def evaluate_run(
     ranks them last, ``optimistic_`` right below the list.
 
     Args:
-        qrels (path, dict, frame or records): as for ``rank_run``.
-        run (path, dict, frame or records): as for ``rank_run``.
-        metrics (str or several, default rr@10, ndcg@10, recall@100): as for ``RankCollection``,
-            except that ``mrr`` means ``rr``, the convention of retrieval.
-        num_candidates (int or dict, default None): as for ``rank_run``.
+        qrels (path, dict, frame or records): query -> document -> label, in every form of
+            ``read_qrels``.
+        run (path, dict, frame or records): query -> document -> score, higher is better, in every
+            form of ``read_run``.
+        metrics (str or several, default rr@10, ndcg@10, recall@100): names of metrics, definitions,
+            or a dict of key -> name or definition, except that ``mrr`` means ``rr``, the convention
+            of retrieval.
+        num_candidates (int or dict, default None): size of the collection, also by query; for
+            chance-adjusted views.
         relevance_threshold (float, default 1.0): smallest label of a relevant document for binary
             metrics: -l.
-        views (str or several, default "base"): as for ``RankCollection``.
-        rank_types (str or several, default "realistic"): as for ``RankCollection``.
+        views (str or several, default "base"): "base", "normalized", "adjusted_index", "z_score" or
+            "p_value", one or several.
+        rank_types (str or several, default "realistic"): "realistic", "optimistic", "pessimistic"
+            or "expected", one or several.
         empty_queries (str, default "zero"): queries of qrels without a relevant document count as
-            0, as in trec_eval; or "skip" or "error", as for ``RankCollection``.
-        ignore_identical_ids (bool, default None): as for ``rank_run``.
+            0, as in trec_eval; "skip" leaves them out with a warning, "error" raises.
+        ignore_identical_ids (bool, default None): True: leave out documents of the run whose id is
+            the query's, as BEIR does; False: keep them; None: keep them with a warning.
         per_query (bool, default False): return the values of every query, for base metrics of
             queries; two such dicts are the input of ``compare``.
 
@@ -140,6 +151,7 @@ def evaluate_run(
         OSError, TypeError, ValueError: as ``rank_run``; if a metric depends on the order of
             documents without a score.
 
+    >>> from torchrankmetrics.integrations.trec import evaluate_run
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
     >>> evaluate_run(qrels, run, ["recall@3", "adjusted_rr", "pessimistic_ap"], num_candidates=10)
@@ -163,7 +175,7 @@ def evaluate_run(
             "trec_eval; empty_queries='skip' leaves them out"
         )
     analysis = Analysis([table.rows])
-    values = {key: measure.value(analysis) for key, measure in measures.items()}
+    values = {key: _value(key, measure, analysis) for key, measure in measures.items()}
     if num_candidates is not None and lists.is_missed.any():
         _check_known(values, measures, table, lists)
     return _by_query(table, lists, measures) if per_query else values
@@ -179,6 +191,14 @@ def run_metrics(metrics: Any) -> tuple[Any, bool]:
         return read, any(one is not given for one, given in zip(read, metrics, strict=True))
     read = _as_rr(metrics)
     return (metrics, False) if read is metrics else ([read], True)
+
+
+def _value(key: str, measure: Measure, analysis: Analysis) -> float:
+    """Compute a metric; an error for an unknown size of the collection begins with its key."""
+    try:
+        return measure.value(analysis)
+    except UnknownCandidatesError as error:
+        raise UnknownCandidatesError(f"{key}: {error}") from None
 
 
 def _as_rr(metric: Any) -> Any:

@@ -44,6 +44,7 @@ def read_qrels(source: Source) -> Documents:
         OSError, TypeError, ValueError: if a file cannot be opened, for other objects, and for
             another content.
 
+    >>> from torchrankmetrics.integrations.trec import read_qrels
     >>> read_qrels({"q1": ["d1", "d2"], "q2": {7: 0.5}})
     {'q1': {'d1': 1.0, 'd2': 1.0}, 'q2': {'7': 0.5}}
     """
@@ -54,8 +55,8 @@ def read_run(source: Source) -> Documents:
     """Read the scores of documents: query -> document -> score; errors as ``read_qrels``.
 
     Args:
-        source (path, dict, frame or records): as for ``read_qrels``, with scores instead of labels:
-            a column score, prediction or rating, or rank, of which 1 is best. In a dict the
+        source (path, dict, frame or records): in every form of ``read_qrels``, with scores instead of
+            labels: a column score, prediction or rating, or rank, of which 1 is best. In a dict the
             documents of a query are a dict of scores, a list of ids, best first, or a list of (id,
             score). Of an id that is repeated in a list the first place counts, or the highest
             score. Lines of TREC are "query Q0 document rank score tag"; the score decides, not the
@@ -64,6 +65,7 @@ def read_run(source: Source) -> Documents:
     Returns:
         Scores by query and document, higher is better; of a list of ids minus the place.
 
+    >>> from torchrankmetrics.integrations.trec import read_run
     >>> read_run({"q1": ["d3", "d1", "d3"], "q2": [("d2", 0.5)]})
     {'q1': {'d3': -1.0, 'd1': -2.0}, 'q2': {'d2': 0.5}}
     """

@@ -87,11 +87,12 @@ def _power_moments(rule: PrefixRule, s: float) -> tuple[FloatArray, FloatArray]:
 
 
 class ExactExpectation(CachedExpectation):
-    """Deterministic null moments by closed forms or quadrature (docs/mathematics.md); results are cached.
+    """Deterministic null moments by closed forms or quadrature; results are cached.
 
     Args:
         cache_size (int, default 512): number of (definition, counts) results to keep.
 
+    >>> from torchrankmetrics.null import ExactExpectation
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> ExactExpectation().moments(MEAN_RANK, [3, 5])
     Moments(mean=2.5, variance=0.6666666666666666)
