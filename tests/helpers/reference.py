@@ -16,7 +16,7 @@ PHI_INVERSE_3_4 = 0.674489750196081743202227  # of the standard normal
 
 @dataclass(frozen=True)
 class Task:
-    """One ranking task: what the true candidate's rank lies between, among how many candidates."""
+    """One ranking task: what the target's rank lies between, among how many candidates."""
 
     optimistic: int
     pessimistic: int
@@ -95,7 +95,7 @@ def hits(k: int) -> Callable[[list[Fraction], list[Fraction]], Fraction]:
 
 
 def auc(r: list[Fraction], v: list[Fraction], N: list[int]) -> Fraction:
-    """Mean share of the negatives of a task that the true candidate is above."""
+    """Mean share of the negatives of a task that the target is above."""
     return mean([Fraction(n - x) / (n - 1) for x, n in zip(r, N, strict=True)], v)
 
 

@@ -13,7 +13,7 @@ from torchrankmetrics import (
     rank_embeddings,
     rank_scores,
 )
-from torchrankmetrics.kg import KnownAnswers, KnownFacts, rank_triples
+from torchrankmetrics.kg import KnownFacts, KnownPositives, rank_triples
 from torchrankmetrics.ranking import RankAccumulator
 
 # entities 0 to 3 have the relation 0 to 4; a model scores the known heads best, then the target 0
@@ -69,7 +69,7 @@ def test_a_look_up_without_the_target_is_a_warning(fault, entry):
         (torch.tensor([2]), KnownTriples(TRIPLES).relations(H, T), None),
         (H, KnownTriples().heads(R, T), 4),  # no known triples: raw ranks on purpose
         # of a user, items of the training set
-        (H, KnownAnswers(torch.zeros(3).long(), torch.tensor([1, 2, 3]))(R), 1),
+        (H, KnownPositives(torch.zeros(3).long(), torch.tensor([1, 2, 3]))(R), 1),
     ],
 )
 def test_right_look_ups_and_seen_items_do_not_warn(target, exclude, rank):

@@ -65,7 +65,7 @@ def test_summary_has_the_values_of_compute_by_side():
     assert math.isnan(rows["both", "rank_std"].index)
     text = str(summary)
     assert "5 ranks among 5 to 9 candidates" in text
-    assert "20.0% of the true candidates share their score" in text
+    assert "20.0% of the targets share their score" in text
 
 
 def test_summary_takes_each_metric_with_its_own_rank_type_and_average():

@@ -114,9 +114,9 @@ def test_an_object_that_is_no_provider_is_named_with_what_it_lacks(
 
 @pytest.mark.parametrize("name", [*FAMILIES, "recall_at_5", "dcg_at_5", "first_mr", "query_auc"])
 def test_monte_carlo_estimates_of_queries_are_near_the_exact_moments(name: str) -> None:
-    numbers = {"num_candidates": [12, 40, 7, 40], "num_answers": [3, 2, 5, 20]}
+    numbers = {"num_candidates": [12, 40, 7, 40], "num_relevant": [3, 2, 5, 20]}
     if RankMetric(name).definition.of_tasks is not None:
-        del numbers["num_answers"]
+        del numbers["num_relevant"]
     samples = 20_000
     exact = RankMetric(name).moments(**numbers)
     provider = MonteCarloExpectation(samples, seed=1)
@@ -162,7 +162,7 @@ def test_stored_counts_of_tasks_do_not_serve_queries() -> None:
     with pytest.raises(ValueError, match="'rr' has no moments from"):
         RankMetric("z_rr", expectation=stored)
     with pytest.raises(ValueError, match="metric of queries"):
-        RankMetric("rr", expectation=stored).moments([9], num_answers=[2])
+        RankMetric("rr", expectation=stored).moments([9], num_relevant=[2])
 
 
 def test_moments_of_counts_are_passed_as_one_class_for_each_family() -> None:

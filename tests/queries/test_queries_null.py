@@ -172,7 +172,7 @@ class FallOut(d.QueryKind):
     f = AtMost(2)
 
     def values(self, sample):
-        N, m = sample.num_candidates, sample.num_answers
+        N, m = sample.num_candidates, sample.num_relevant
         inside = np.clip(3 - sample.optimistic, 0, sample.size) * sample.answers / sample.size
         return (np.minimum(2, N) - sample.sums(inside)) / (N - m)
 

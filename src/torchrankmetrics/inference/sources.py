@@ -104,7 +104,7 @@ def _have_same_sizes(found: "Sequence[QuerySample]") -> bool:
     first = found[0]
     return all(
         np.array_equal(one.count, first.count)
-        and np.array_equal(one.num_answers, first.num_answers)
+        and np.array_equal(one.num_relevant, first.num_relevant)
         for one in found
     )
 

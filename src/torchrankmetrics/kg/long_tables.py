@@ -38,7 +38,7 @@ def rank_long_table(
     higher_is_better: bool = True,
     with_queries: bool = True,
 ) -> RankTable:
-    """Rank the true candidates of a table with one row per query and candidate; each query must be whole.
+    """Rank the targets of a table with one row per query and candidate; each query must be whole.
 
     There is one task per true row, in their order, with ties and NaN as in ``rank_scores``. True
     rows that are excluded are not candidates of the other true rows of their query, which is the

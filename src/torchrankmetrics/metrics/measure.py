@@ -211,7 +211,7 @@ class Analysis:
     @property
     def num_queries(self) -> int:
         """Number of queries with a relevant item."""
-        return int(self.queries.count[self.queries.num_answers > 0].sum())
+        return int(self.queries.count[self.queries.num_relevant > 0].sum())
 
     def queries_for(self, definition: "QueryDefinition") -> "QuerySample":
         """The queries with the items that a metric counts as relevant."""
@@ -303,7 +303,7 @@ class Analysis:
         from torchrankmetrics.table.queries import of_side
 
         queries = self.queries_for(definition)
-        return bool((of_side(queries, side) & (queries.num_answers > 0)).any())
+        return bool((of_side(queries, side) & (queries.num_relevant > 0)).any())
 
     def _check_empty_queries(
         self, definition: "QueryDefinition", side: Side, empty_queries: EmptyQueries
@@ -312,7 +312,7 @@ class Analysis:
         from torchrankmetrics.table.queries import empty_queries_error, of_side
 
         queries = self.queries_for(definition)
-        is_empty = (queries.num_answers == 0) & of_side(queries, side)
+        is_empty = (queries.num_relevant == 0) & of_side(queries, side)
         if not is_empty.any() or (empty_queries == "zero" and definition.counts_empty):
             return
         lacking = "relevant item"

@@ -73,7 +73,7 @@ class AveragePrecisionKind(_Reciprocal):
                 lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1
             )
         share = with_limits(self.f, share, o, sample.num_candidates[sample.query])
-        return np.asarray(sample.sums(t * (share * (n / b))) / self._number(sample.num_answers))
+        return np.asarray(sample.sums(t * (share * (n / b))) / self._number(sample.num_relevant))
 
     def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
         top = m if self.k is None else min(self.k, m)  # places that all have relevant items
@@ -143,10 +143,10 @@ class RPrecisionKind(QueryKind):
 
     def values(self, sample: QuerySample) -> FloatArray:
         inside = (
-            np.clip(sample.num_answers[sample.query] - sample.optimistic + 1, 0, sample.size)
+            np.clip(sample.num_relevant[sample.query] - sample.optimistic + 1, 0, sample.size)
             / sample.size
         )
-        return np.asarray(sample.sums(sample.answers * inside) / sample.num_answers)
+        return np.asarray(sample.sums(sample.answers * inside) / sample.num_relevant)
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return hit_distribution(N, m, m, m, most)
@@ -170,7 +170,7 @@ class FallOut(QueryKind):
 
     def values(self, sample: QuerySample) -> FloatArray:
         N = sample.num_candidates
-        m = sample.num_answers
+        m = sample.num_relevant
         hits = SumOf(AtMost(self.k), divisor=1).values(sample)
         return np.asarray((np.minimum(self.k, N) - hits) / np.where(m < N, N - m, np.nan))
 
@@ -204,7 +204,7 @@ class AreaUnderCurve(QueryKind):
 
     def values(self, sample: QuerySample) -> FloatArray:
         N = sample.num_candidates
-        m = sample.num_answers
+        m = sample.num_relevant
         after = m[sample.query] - sample.before - sample.answers
         below = N[sample.query] - sample.pessimistic - after  # other candidates behind the block
         pairs = sample.sums(

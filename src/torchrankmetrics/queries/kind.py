@@ -37,7 +37,7 @@ class QueryKind:
     >>> class NumRelevant(QueryKind):
     ...     limits = 1.0, None
     ...     def values(self, sample):
-    ...         return np.float64(sample.num_answers)
+    ...         return np.float64(sample.num_relevant)
     ...     def null_moments(self, N, m):
     ...         return np.float64(m), np.zeros(len(m))
     ...
@@ -64,7 +64,7 @@ class QueryKind:
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return null mean, variance >= 0 and best value of every query, (Q,) float64 each."""
         N = sample.known_candidates
-        m = sample.num_answers
+        m = sample.num_relevant
         order = np.lexsort((m, N))
         N = N[order]
         m = m[order]
@@ -276,7 +276,7 @@ class SumOf(QueryKind):
         """Of a linear permutation statistic: Hoeffding 1951 (doi:10.1214/aoms/1177729545)."""
         sample = self._own(sample)
         N = sample.known_candidates
-        m = sample.num_answers
+        m = sample.num_relevant
         mean = np.full(len(N), np.nan)
         variance = np.zeros(len(N))
         used = self.has_value(N, m)
@@ -355,7 +355,7 @@ class SumOf(QueryKind):
         """The metric, from sums of relative gains."""
         if self.divisor == "best":
             return sums / (self._best(sample) if best is None else best)
-        return np.asarray(sums * _largest(sample) / self._number(sample.num_answers))
+        return np.asarray(sums * _largest(sample) / self._number(sample.num_relevant))
 
     def _number(self, m: IntArray) -> npt.NDArray[Any]:
         """The divisor of queries with m relevant items each, unless it is the best value."""

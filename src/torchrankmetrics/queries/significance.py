@@ -105,7 +105,7 @@ def _terms(sample: QuerySample, is_graded: bool) -> Terms:
     of_gains = np.zeros(len(sample), dtype=np.int64)
     if is_graded:
         gains, of_gains = _distinct_gains(sample)
-    columns = (sample.known_candidates, sample.num_answers, of_gains, in_range(sample.weight))
+    columns = (sample.known_candidates, sample.num_relevant, of_gains, in_range(sample.weight))
     (*shape, weight), count = distinct_rows(columns, sample.count)
     first = changes(*shape)
     distinct = [column[first].tolist() for column in shape]

@@ -43,7 +43,7 @@ ERRORS = {
     RANK_ORDER: (ValueError, "optimistic ranks must not be above pessimistic ranks"),
     NO_CANDIDATES: (
         ValueError,
-        "num_candidates must be at least 1 (the true candidate counts) and below 2^62",
+        "num_candidates must be at least 1 (the target counts) and below 2^62",
     ),
     QUERY: (ValueError, "query must hold ids from 0 to 2^63 - 1"),
     WEIGHT: (

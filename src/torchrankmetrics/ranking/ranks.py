@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Ranks:
-    """Optimistic and pessimistic ranks of the true candidates, with the number of candidates of each task.
+    """Optimistic and pessimistic ranks of the targets, with the number of candidates of each task.
 
     optimistic = 1 + #{j != target : s_j > s_target}, pessimistic the same with >=; 1 is best.
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 3.1.
@@ -112,7 +112,7 @@ class Ranks:
         Summaries note that ranks are sampled.
 
         Args:
-            positive (numbers or mapping): (B,) scores of the true candidates, higher is better; or
+            positive (numbers or mapping): (B,) scores of the targets, higher is better; or
                 OGB's dict of "y_pred_pos" and "y_pred_neg", which may hold "exclude" or "indexes"
                 too.
             negatives (Tensor or list, default None): same dtype and device: (B, M); (M,), shared by
@@ -163,7 +163,7 @@ class Ranks:
 
     @property
     def num_candidates(self) -> Tensor:
-        """int64 (tasks,), the true candidate included."""
+        """int64 (tasks,), the target included."""
         return self.columns[2]
 
     @property

@@ -44,7 +44,7 @@ def used_queries(
 ) -> npt.NDArray[np.bool_]:
     """Which queries are of a side and have a value of a metric, (q,)."""
     chosen: npt.NDArray[np.bool_] = definition.used(queries) & of_side(queries, side)
-    return chosen if empty_queries == "zero" else chosen & (queries.num_answers > 0)
+    return chosen if empty_queries == "zero" else chosen & (queries.num_relevant > 0)
 
 
 def merged(queries: QuerySample) -> QuerySample:
@@ -139,7 +139,7 @@ def check_not_excluded(rows: Rows) -> None:
             f"exclude must not hold relevant items for metrics of queries, but {number} of "
             f"{int(columns.count.sum())} are in it: pass exclude=seen & ~target, which keeps them "
             "as candidates, target=target & ~seen, which drops them, or scores that are -inf where "
-            "seen, which counts them as missed. KnownTriples and KnownAnswers may hold them"
+            "seen, which counts them as missed. KnownTriples and KnownPositives may hold them"
         )
 
 

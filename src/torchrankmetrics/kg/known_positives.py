@@ -1,7 +1,7 @@
 """Known positives of integer queries as a CSR index over sorted composite keys, and its files.
 
 Processes of a machine map a file into memory and share it. It has a header of 4096 bytes, then for
-each side three arrays of int64 (keys, starts and answers of ``KnownAnswers``), and the SHA-256 of
+each side three arrays of int64 (keys, starts and positives of ``KnownPositives``), and the SHA-256 of
 every 4096 entries of each array. The header is a line with the version, JSON, and the SHA-256 of
 the bytes before. Version 1 has one digest of each array.
 """
@@ -42,14 +42,14 @@ _ENTRIES = 4096  # of a block that has a digest: 32 KiB
 IntArray = npt.NDArray[np.int64]
 
 
-class AnswerIndex(NamedTuple):
-    """Query key[i] has answers[start[i] : start[i + 1]], ascending as the keys; ``sizes`` of the ids of a query."""
+class PositiveIndex(NamedTuple):
+    """Query key[i] has positives[start[i] : start[i + 1]], ascending as the keys; ``sizes`` of the ids of a query."""
 
     key: Tensor
     start: Tensor
-    answers: Tensor
+    positives: Tensor
     sizes: list[int]
-    num_answers: int
+    num_ids: int
     longest: int
 
 
@@ -85,14 +85,14 @@ class CheckedBlocks:
             raise ValueError(self._damaged)
 
 
-class KnownAnswers:
+class KnownPositives:
     """Index of the known positives of integer queries; ``known(queries)`` is an ``exclude`` of ``rank_scores``.
 
     The key of a query is any number of ids, such as (head, relation) or (head, relation, time).
 
     Args:
         queries (integers): (n, k) or (n,) integers >= 0.
-        answers (integers): (n,) integers >= 0; repeated pairs count once.
+        positives (integers): (n,) integers >= 0; repeated pairs count once.
 
     Attributes:
         index: the sorted tensors, which files of known triples contain.
@@ -103,8 +103,8 @@ class KnownAnswers:
             bits.
 
     >>> import torch
-    >>> from torchrankmetrics.kg import KnownAnswers
-    >>> known = KnownAnswers(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
+    >>> from torchrankmetrics.kg import KnownPositives
+    >>> known = KnownPositives(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
     >>> known(torch.tensor([[0, 0], [7, 7], [1, 0]])).pairs()
     tensor([[0, 0, 2],
             [2, 3, 1]])
@@ -112,12 +112,14 @@ class KnownAnswers:
 
     _blocks: tuple[CheckedBlocks, ...] = ()  # of an index in a file
 
-    def __init__(self, queries: Integers, answers: Integers) -> None:
-        self.index = _index(queries, answers)
-        self._copies: dict[torch.device, KnownAnswers] = {}
+    def __init__(self, queries: Integers, positives: Integers) -> None:
+        self.index = _index(queries, positives)
+        self._copies: dict[torch.device, KnownPositives] = {}
 
     @classmethod
-    def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> KnownAnswers:
+    def of_index(
+        cls, index: PositiveIndex, blocks: tuple[CheckedBlocks, ...] = ()
+    ) -> KnownPositives:
         """Use sorted tensors without copying or reading them; ``blocks`` check them when they are first read."""
         known = cls.__new__(cls)
         known.index = index
@@ -143,7 +145,7 @@ class KnownAnswers:
     def of_columns(self, *columns: Tensor) -> ExcludedSlices:
         """Look up queries that are given as columns of ids, int64 (B,) each."""
         device = columns[0].device
-        if device != self.index.answers.device:
+        if device != self.index.positives.device:
             return self.to(device).of_columns(*columns)
         index = self.index
         key, inside = self._keys(columns)
@@ -162,11 +164,11 @@ class KnownAnswers:
             if self._blocks:
                 self._check_slices(place, key, start, start + length)
         return ExcludedSlices(
-            index.answers,
+            index.positives,
             torch.as_tensor(start, device=device),
             torch.as_tensor(length, device=device),
             index.longest,
-            index.num_answers,
+            index.num_ids,
         )
 
     def _keys(self, columns: Sequence[Tensor]) -> tuple[Any, Any]:
@@ -189,18 +191,18 @@ class KnownAnswers:
         for size in reversed(self.index.sizes):
             columns.append(key % size)
             key = key // size
-        return torch.stack(columns[::-1], 1), self.index.answers
+        return torch.stack(columns[::-1], 1), self.index.positives
 
-    def to(self, device: torch.device | str) -> KnownAnswers:
+    def to(self, device: torch.device | str) -> KnownPositives:
         """Return the index on a device; each copy is made once."""
         device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
-        if device == self.index.answers.device:
+        if device == self.index.positives.device:
             return self
         if device not in self._copies:
             self.check()
-            key, start, answers = (part.to(device) for part in self.index[:3])
+            key, start, positives = (part.to(device) for part in self.index[:3])
             self._copies[device] = self.of_index(
-                self.index._replace(key=key, start=start, answers=answers)
+                self.index._replace(key=key, start=start, positives=positives)
             )
         return self._copies[device]
 
@@ -209,28 +211,28 @@ class KnownAnswers:
     ) -> None:
         # if damage misleads the search, the keys around the place do not enclose the requested key
         known = self.index.key.numpy()
-        (keys, starts, answers) = self._blocks
+        (keys, starts, positives) = self._blocks
         before = np.maximum(place - 1, 0)
         keys.check(before, place + 1)
         too_far = (known[before] >= key) & (place > 0)
         too_near = (known[place] < key) & (place < len(known) - 1)
         keys.require(not (too_far | too_near).any())
         starts.check(place, place + 2)
-        answers.check(start, stop)
+        positives.check(start, stop)
 
 
-def _index(queries: Integers, answers: Integers) -> AnswerIndex:
+def _index(queries: Integers, positives: Integers) -> PositiveIndex:
     queries = as_ids(queries, "queries")
-    answers = as_ids(answers, "answers")
+    positives = as_ids(positives, "positives")
     queries = queries[:, None] if queries.ndim == 1 else queries
-    if queries.ndim != 2 or not queries.shape[1] or answers.shape != queries.shape[:1]:
+    if queries.ndim != 2 or not queries.shape[1] or positives.shape != queries.shape[:1]:
         raise ValueError(
-            f"queries must be (n, k > 0), answers (n,); got {tuple(queries.shape)}, "
-            f"{tuple(answers.shape)}"
+            f"queries must be (n, k > 0), positives (n,); got {tuple(queries.shape)}, "
+            f"{tuple(positives.shape)}"
         )
-    *sizes, num_answers = _sizes(queries, answers)
+    *sizes, num_ids = _sizes(queries, positives)
     sizes = [max(size, 1) for size in sizes]
-    width = max(num_answers, 1)
+    width = max(num_ids, 1)
     if math.prod(sizes) * width >= 1 << 62:
         raise ValueError(
             f"ids are too large for a 63-bit key (sizes {[*sizes, width]}); renumber them densely "
@@ -238,7 +240,7 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
         )
     # shifts are faster than divisions; less than twice the width still fits
     bits = (width - 1).bit_length()
-    pairs = _sorted_pairs([*queries.unbind(1), answers], [*sizes, 1 << bits])
+    pairs = _sorted_pairs([*queries.unbind(1), positives], [*sizes, 1 << bits])
     # new memory costs more than the arithmetic
     spare = pairs
     pairs = torch.unique_consecutive(pairs)
@@ -247,17 +249,17 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
     longest = int(lengths.max()) if len(lengths) else 0
     start = torch.nn.functional.pad(lengths.cumsum_(0), (1, 0))
     pairs &= (1 << bits) - 1
-    return AnswerIndex(key, start, pairs, sizes, num_answers, longest)
+    return PositiveIndex(key, start, pairs, sizes, num_ids, longest)
 
 
-def _sizes(queries: Tensor, answers: Tensor) -> list[int]:
-    """One more than the largest id of each column of the queries and of the answers, 0 without any."""
+def _sizes(queries: Tensor, positives: Tensor) -> list[int]:
+    """One more than the largest id of each column of the queries and of the positives, 0 without any."""
     sizes = []
-    for column in (*queries.unbind(1), answers):
+    for column in (*queries.unbind(1), positives):
         # without dim, aminmax copies a column of a matrix
         low, high = map(int, column.aminmax(dim=0)) if len(column) else (0, -1)
         if low < 0:
-            name = "answers" if column is answers else "queries"
+            name = "positives" if column is positives else "queries"
             raise IndexError(f"{name} must hold ids of at least 0, got {low}")
         sizes.append(high + 1)
     return sizes
@@ -275,7 +277,7 @@ def _sorted_pairs(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
 
 
 def write_known(
-    path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownAnswers]
+    path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownPositives]
 ) -> None:
     """Write indices to a file, completely or not at all."""
     sides = {}
@@ -300,7 +302,7 @@ def _digests(array: IntArray) -> bytes:
     return b"".join(hashlib.sha256(block.data).digest() for block in blocks)
 
 
-def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownAnswers]]:
+def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownPositives]]:
     """Map a file, of which only the header is read: its path and digest, the number of entities, and the indices."""
     name = os.fspath(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
@@ -325,10 +327,10 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
 
 def _opened_side(
     about: list[Any], numbers: Tensor, digests: memoryview, damaged: str
-) -> tuple[KnownAnswers, memoryview]:
+) -> tuple[KnownPositives, memoryview]:
     """The index of a side in a file, and the digests of the next sides."""
     *facts, lengths, of_arrays = about
-    key, start, answers = parts = torch.split(numbers, lengths)
+    key, start, positives = parts = torch.split(numbers, lengths)
     blocks = []
     for i, part in enumerate(parts):
         if of_arrays:  # version 1
@@ -337,7 +339,9 @@ def _opened_side(
         else:
             blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
             digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
-    return KnownAnswers.of_index(AnswerIndex(key, start, answers, *facts), tuple(blocks)), digests
+    return KnownPositives.of_index(
+        PositiveIndex(key, start, positives, *facts), tuple(blocks)
+    ), digests
 
 
 def _checked_header(head: bytes, size: int, name: str) -> tuple[int, dict[str, list[Any]]]:
@@ -375,8 +379,8 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
     for side in ("tail", *about["sides"]):
         sides[side] = [about["sides"][side][key] for key in _ABOUT]
     needed = _HEADER
-    for *_, (key, start, answers), _ in sides.values():
-        for length in (key, start, answers):
+    for *_, (key, start, positives), _ in sides.values():
+        for length in (key, start, positives):
             blocks = 0 if version == _VERSIONS[0] else -(-length // _ENTRIES)
             needed += _ITEM * length + _DIGEST * blocks
     if size != needed:
@@ -384,23 +388,23 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
     return about["num_entities"], sides
 
 
-def verify(known: Mapping[str, KnownAnswers], where: str, progress: bool) -> None:
+def verify(known: Mapping[str, KnownPositives], where: str, progress: bool) -> None:
     """Read every entry of indices, and check digests, order and range; ValueError if a check fails."""
     for side, one in tqdm(known.items(), desc="verifying", unit="side", disable=not progress):
         one.check()
         index = one.index
-        key, start, answers = (part.cpu().numpy() for part in index[:3])
-        # from the answers of a query to those of the next
-        falls = 1 + np.flatnonzero(answers[1:] <= answers[:-1])
+        key, start, positives = (part.cpu().numpy() for part in index[:3])
+        # from the positives of a query to those of the next
+        falls = 1 + np.flatnonzero(positives[1:] <= positives[:-1])
         ascending = [(part[1:] > part[:-1]).all() for part in (key, start)]
         ends = (
             start[0] == 0,
-            start[-1] == len(answers),
+            start[-1] == len(positives),
             np.diff(start).max(initial=0) == index.longest,
         )
         inside = [
             not len(part) or (part.min() >= 0 and part.max() < size)
-            for part, size in ((key, math.prod(index.sizes)), (answers, index.num_answers))
+            for part, size in ((key, math.prod(index.sizes)), (positives, index.num_ids))
         ]
         if (
             not all([*ascending, *ends, *inside])
