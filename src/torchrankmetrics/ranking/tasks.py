@@ -222,7 +222,8 @@ def _read_target(
 def _outside(first: int, row: Tensor | None, column: Tensor, shape: tuple[int, ...]) -> IndexError:
     """Return the error for the first target out of range."""
     B, N = shape
-    at, given = (first if row is None else int(row[first])), int(column[first])
+    at = first if row is None else int(row[first])
+    given = int(column[first])
     if not 0 <= at < B:
         return IndexError(
             f"target of task {first} is in row {at}, but scores have the rows 0 to {B - 1}"
