@@ -223,7 +223,7 @@ except ImportError as error:
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [
         "1.0 1.5",
-        "plots need matplotlib: pip install 'torchrankmetrics[plot]'",
+        "a plot needs matplotlib: pip install 'torchrankmetrics[plot]'",
     ]
 
 

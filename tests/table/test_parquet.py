@@ -229,11 +229,11 @@ def test_without_pyarrow_an_error_names_the_package_to_install(tmp_path, monkeyp
         table_of(0, 20).to_parquet,
         table_of(0, 20).save,
     ):
-        with pytest.raises(ImportError, match=r'pip install "torchrankmetrics\[parquet\]"'):
+        with pytest.raises(ImportError, match=r"pip install 'torchrankmetrics\[parquet\]'"):
             act(tmp_path / "a.parquet")
     assert main(["report", str(tmp_path / "a.parquet")]) == 2
     assert (
-        'error: Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"'
+        "error: Parquet needs pyarrow: pip install 'torchrankmetrics[parquet]'"
         in capsys.readouterr().err
     )
 

@@ -70,7 +70,7 @@ app = click.version_option(__version__, message="%(prog)s %(version)s")(
             _command(one) for one in (report, compare, study, verify, adjust, datasets, metrics)
         ],
         help=_help(_main),
-        epilog="RankTable.save and CSV files store ranks (docs/cli.md#file-format). Metric names may be synonyms.",
+        epilog="RankTable.save and CSV files store ranks. Metric names may be synonyms.",
         context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     )
 )

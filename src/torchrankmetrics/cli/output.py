@@ -83,7 +83,7 @@ def emit(
     """Print a table or write it to a file; notes on CSV and JSON and failed checks go to stderr. Return the exit code.
 
     HTML is a whole page if ``title`` is given. ``about`` has fields of the JSON object
-    (docs/cli.md, "JSON").
+    (page "Command line").
     """
     if form == "json":
         fields = {

@@ -1,5 +1,7 @@
 """The metrics of ``torch_geometric.metrics`` from ranks, after one changed import; PyG is not needed."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -48,6 +50,12 @@ class LinkPredMetric(DropIn):
 
     Raises:
         TypeError, ValueError: for other arguments.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torch_geometric import LinkPredPrecision
+    >>> top, edges = tensor([[4, 2, 0], [1, 3, 2]]), tensor([[0, 0, 1], [0, 4, 3]])
+    >>> LinkPredPrecision(2)(top, edges)
+    tensor(0.5000)
     """
 
     # of the equal RankMetric
@@ -120,7 +128,14 @@ class LinkPredMetric(DropIn):
 
 
 class LinkPredPrecision(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredPrecision``: the equal metric is ``precision@k``."""
+    """``torch_geometric.metrics.LinkPredPrecision``: the equal metric is ``precision@k``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torch_geometric import LinkPredPrecision
+    >>> top, edges = tensor([[4, 2, 0], [1, 3, 2]]), tensor([[0, 0, 1], [0, 4, 3]])
+    >>> LinkPredPrecision(2)(top, edges)
+    tensor(0.5000)
+    """
 
     _name = "precision"
 
@@ -131,6 +146,12 @@ class LinkPredRecall(LinkPredMetric):
     Args:
         k, num_dst_nodes, **kwargs: as ``LinkPredMetric``.
         weighted (bool, default False): recall of weights is not available.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torch_geometric import LinkPredRecall
+    >>> top, edges = tensor([[4, 2, 0], [1, 3, 2]]), tensor([[0, 0, 1], [0, 4, 3]])
+    >>> LinkPredRecall(2)(top, edges)
+    tensor(0.7500)
     """
 
     _name = "recall"
@@ -147,13 +168,27 @@ class LinkPredRecall(LinkPredMetric):
 
 
 class LinkPredF1(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredF1``: the equal metric is ``f1@k``."""
+    """``torch_geometric.metrics.LinkPredF1``: the equal metric is ``f1@k``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torch_geometric import LinkPredF1
+    >>> top, edges = tensor([[4, 2, 0], [1, 3, 2]]), tensor([[0, 0, 1], [0, 4, 3]])
+    >>> LinkPredF1(2)(top, edges)
+    tensor(0.5833)
+    """
 
     _name = "f1"
 
 
 class LinkPredMAP(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredMAP``: the equal metric is ``ap_cap@k``."""
+    """``torch_geometric.metrics.LinkPredMAP``: the equal metric is ``ap_cap@k``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torch_geometric import LinkPredMAP
+    >>> top, edges = tensor([[4, 2, 0], [1, 3, 2]]), tensor([[0, 0, 1], [0, 4, 3]])
+    >>> LinkPredMAP(2)(top, edges)
+    tensor(0.5000)
+    """
 
     _name = "ap_cap"
 
@@ -164,6 +199,12 @@ class LinkPredNDCG(LinkPredMetric):
     Args:
         k, num_dst_nodes, **kwargs: as ``LinkPredMetric``.
         weighted (bool, default False): weights of true edges are their relevance labels.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torch_geometric import LinkPredNDCG
+    >>> top, edges = tensor([[4, 2, 0], [1, 3, 2]]), tensor([[0, 0, 1], [0, 4, 3]])
+    >>> LinkPredNDCG(2)(top, edges)
+    tensor(0.6220)
     """
 
     _name = "ndcg"
@@ -176,13 +217,27 @@ class LinkPredNDCG(LinkPredMetric):
 
 
 class LinkPredMRR(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredMRR``: the equal metric is ``rr@k``."""
+    """``torch_geometric.metrics.LinkPredMRR``: the equal metric is ``rr@k``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torch_geometric import LinkPredMRR
+    >>> top, edges = tensor([[4, 2, 0], [1, 3, 2]]), tensor([[0, 0, 1], [0, 4, 3]])
+    >>> LinkPredMRR(2)(top, edges)
+    tensor(0.7500)
+    """
 
     _name = "rr"
 
 
 class LinkPredHitRatio(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredHitRatio``: the equal metric is ``success@k``."""
+    """``torch_geometric.metrics.LinkPredHitRatio``: the equal metric is ``success@k``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torch_geometric import LinkPredHitRatio
+    >>> top, edges = tensor([[4, 2, 0], [1, 3, 2]]), tensor([[0, 0, 1], [0, 4, 3]])
+    >>> LinkPredHitRatio(2)(top, edges)
+    tensor(1.)
+    """
 
     _name = "success"
 
@@ -196,6 +251,14 @@ class LinkPredMetricCollection(nn.ModuleDict):
 
     Raises:
         TypeError, ValueError: for other metrics, such as PyG's own, or none.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations import torch_geometric
+    >>> top, edges = tensor([[4, 2, 0], [1, 3, 2]]), tensor([[0, 0, 1], [0, 4, 3]])
+    >>> metrics = torch_geometric.LinkPredMetricCollection([torch_geometric.LinkPredMAP(2)])
+    >>> metrics.update(top, edges)
+    >>> metrics.compute()
+    {'LinkPredMAP@2': tensor(0.5000)}
     """
 
     def __init__(self, metrics: Sequence[LinkPredMetric] | Mapping[str, LinkPredMetric]) -> None:
@@ -229,11 +292,11 @@ class LinkPredMetricCollection(nn.ModuleDict):
         """Rank the true edges of a batch of sources, once for all metrics.
 
         Args:
-            pred_index_mat (integers): as in ``LinkPredMetric``.
-            edge_label_index (integers): as in ``LinkPredMetric``.
-            edge_label_weight (numbers, default None): as in ``LinkPredMetric``; edges without a
-                positive weight are ignored by all metrics, as in PyG.
-            query (integers, default None): as in ``LinkPredMetric``.
+            pred_index_mat (integers): (B, at least k) different destinations, best first.
+            edge_label_index (integers): (2, P), or a tuple of two (P,): source row and destination.
+            edge_label_weight (numbers, default None): (P,); edges without a positive weight are
+                ignored by all metrics, as in PyG.
+            query (integers, default None): (B,) ids of the sources.
         """
         ranks: dict[int | None, Ranks] = {}
         for metric in self._metrics():

@@ -1,5 +1,7 @@
 """The metrics of ``torchmetrics.retrieval`` from ranks: the same arguments and values, after one changed import."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
@@ -68,6 +70,12 @@ class RetrievalMetric(DropIn):
 
     Raises:
         TypeError, ValueError: for other arguments.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalRecall
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalRecall(top_k=1, aggregation="max")(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(0.)
     """
 
     # of the equal RankMetric, without and with a cut-off
@@ -179,7 +187,14 @@ class RetrievalMetric(DropIn):
 
 
 class RetrievalMRR(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalMRR``: the equal metric is ``rr``, with top_k ``rr@k``."""
+    """``torchmetrics.retrieval.RetrievalMRR``: the equal metric is ``rr``, with top_k ``rr@k``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalMRR
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalMRR()(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(0.5000)
+    """
 
     _names = "rr", "rr@{}"
 
@@ -191,6 +206,12 @@ class RetrievalMAP(RetrievalMetric):
     the first k, so that finding fewer of them can raise the value. trec_eval divides by the number
     of all relevant documents of the query: this is ``ap@k``. Tied scores with top_k have ``ap@k``
     over ``recall@k``, both expected over the orders of ties.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalMAP
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalMAP()(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(0.5417)
     """
 
     _names = "ap", "ap@{}"
@@ -204,7 +225,14 @@ class RetrievalMAP(RetrievalMetric):
 
 
 class RetrievalNormalizedDCG(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalNormalizedDCG``: the equal metric is ``ndcg``, with top_k ``ndcg@k``."""
+    """``torchmetrics.retrieval.RetrievalNormalizedDCG``: the equal metric is ``ndcg``, with top_k ``ndcg@k``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalNormalizedDCG
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalNormalizedDCG()(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(0.6622)
+    """
 
     _names = "ndcg", "ndcg@{}"
     _is_graded = True
@@ -217,6 +245,12 @@ class RetrievalPrecision(RetrievalMetric):
         empty_target_action, ignore_index, top_k, aggregation, **kwargs: as ``RetrievalMetric``.
         adaptive_k (bool, default False): divide by the number of documents of a query if it has
             less than top_k.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalPrecision
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalPrecision(top_k=2)(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(0.5000)
     """
 
     _names = f"precision@{_ALL}", "precision@{}"
@@ -244,13 +278,27 @@ class RetrievalPrecision(RetrievalMetric):
 
 
 class RetrievalRecall(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalRecall``: the equal metric with top_k is ``recall@k``."""
+    """``torchmetrics.retrieval.RetrievalRecall``: the equal metric with top_k is ``recall@k``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalRecall
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalRecall(top_k=2)(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(0.7500)
+    """
 
     _names = f"recall@{_ALL}", "recall@{}"
 
 
 class RetrievalHitRate(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalHitRate``: the equal metric with top_k is ``success@k``."""
+    """``torchmetrics.retrieval.RetrievalHitRate``: the equal metric with top_k is ``success@k``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalHitRate
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalHitRate(top_k=1)(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(0.)
+    """
 
     _names = f"success@{_ALL}", "success@{}"
 
@@ -264,6 +312,12 @@ class RetrievalFallOut(RetrievalMetric):
     Args:
         empty_target_action (str, default "pos"): as ``RetrievalMetric``.
         ignore_index, top_k, aggregation, **kwargs: as ``RetrievalMetric``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalFallOut
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalFallOut(top_k=1)(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(1.)
     """
 
     _names = f"fall_out@{_ALL}", "fall_out@{}"
@@ -293,6 +347,12 @@ class RetrievalRPrecision(RetrievalMetric):
 
     Args:
         empty_target_action, ignore_index, aggregation, **kwargs: as ``RetrievalMetric``.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalRPrecision
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalRPrecision()(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(0.2500)
     """
 
     _names = "r_precision", "r_precision"
@@ -317,6 +377,12 @@ class RetrievalAUROC(RetrievalMetric):
     Args:
         empty_target_action, ignore_index, top_k, aggregation, **kwargs: as ``RetrievalMetric``.
         max_fpr (None, default None): partial areas are not available.
+
+    >>> from torch import tensor
+    >>> from torchrankmetrics.integrations.torchmetrics import RetrievalAUROC
+    >>> scores, labels = tensor([0.9, 0.4, 0.1, 0.6, 0.7]), tensor([0, 1, 1, 1, 0])
+    >>> RetrievalAUROC()(scores, labels, indexes=tensor([0, 0, 0, 1, 1]))
+    tensor(0.)
     """
 
     _names = "query_auc", "query_auc"

@@ -5,13 +5,14 @@ from __future__ import annotations  # help() shows the names of types
 import math
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import overload
 
 import numpy as np
 
-from torchrankmetrics.datasets import candidate_counts
+from torchrankmetrics.datasets import candidate_counts, dataset_facts
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import CandidateCounts, RankSample
@@ -216,11 +217,11 @@ def _role(given: object) -> str:
         return ""
     if re.fullmatch(r"\s*[-+]?\d*\.?\d+%?\s*", given):
         return "value"
-    try:
-        base_definition(given)
-    except ValueError:
-        return "dataset"
-    return "metric"
+    for role, read in (("metric", base_definition), ("dataset", dataset_facts)):
+        with suppress(ValueError):
+            read(given)
+            return role
+    return ""
 
 
 def _ordered(values: Iterable[float]) -> tuple[float, float, float]:
