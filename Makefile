@@ -9,14 +9,19 @@ lint:
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
+	$(PYTHON) tests/words.py
 
 test:
 	$(PYTHON) -m pytest -n 2
 
-# tests of one metric and its place in the tables: make test-metric NAME=mrr
+# tests of one metric, and of the tables that have every metric: make test-metric NAME=mrr
 test-metric:
-	$(PYTHON) -m pytest -q -n 0 tests/invariants/test_invariants.py tests/invariants/test_hard_inputs.py tests/metrics/test_values.py \
-		tests/package/test_hoyt_table.py tests/package/test_docs.py -k "$(NAME) or every_metric or that_contributing_adds"
+	$(PYTHON) -m pytest -q -n 0 tests/invariants/test_invariants.py tests/invariants/test_hard_inputs.py \
+		tests/invariants/test_queries.py tests/metrics/test_values.py tests/metrics/test_names.py \
+		tests/invariants/test_p_values.py tests/package/test_hoyt_table.py tests/package/test_docs.py \
+		tests/package/test_public_names.py tests/cli/test_cli.py tests/rendering/test_rendering.py \
+		-k "$(NAME) or every_metric or every_name or that_contributing_adds or desiderata \
+		or names_of_metrics or list_of_metrics or page_of_metrics"
 
 format:
 	$(PYTHON) -m ruff format .

@@ -214,7 +214,7 @@ def ir_measures() -> Evaluator:
 def as_runs(
     scores: Tensor, target: Tensor, exclude: Tensor | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The true candidates and the scores as dicts of dicts; queries and documents are numbered from 0."""
+    """The targets and the scores as dicts of dicts; queries and documents are numbered from 0."""
     qrels: dict[str, Any] = {}
     run: dict[str, Any] = {}
     for i, (row, own) in enumerate(candidates(scores, target, exclude)):

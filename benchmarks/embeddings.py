@@ -287,7 +287,7 @@ def pykeen_evaluation(
 
 
 def search(B: int, N: int, d: int) -> list[dict[str, Any]]:
-    """Queries near their true candidates, 3.5 standard deviations above the others; and random ones."""
+    """Queries near their targets, 3.5 standard deviations above the others; and random ones."""
     generator = torch.Generator().manual_seed(2)
     result = []
     for model, shift in (("good", 3.5), ("poor", 0.5)):

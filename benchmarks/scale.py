@@ -124,7 +124,7 @@ def known(number: int, entities: int, relations: int) -> list[dict[str, Any]]:
     for i in (0, 100, 255):
         same = (triples[:, 0] == batch[i, 0]) & (triples[:, 1] == batch[i, 1])
         assert torch.equal(tails[rows_ == i], triples[same, 2].unique()), (
-            "known answers differ from a scan"
+            "known positives differ from a scan"
         )
     key = triples[:, 0] * relations + triples[:, 1]
     return [

@@ -2,7 +2,7 @@
 
     python examples/pyg_kge.py [--dataset kinships|nations|umls] [--model complex|distmult|transe]
 
-``KGEModel.test`` ranks tails only, one triple at a time, among all entities (known answers count as
+``KGEModel.test`` ranks tails only, one triple at a time, among all entities (known positives count as
 mistakes), breaks ties by whatever order ``argsort`` leaves, and counts the mean rank from 0.
 """
 

@@ -70,9 +70,11 @@ def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
         and distributed.get_rank() > 0
     ):
         return
-    level, frame = 3, sys._getframe(2)
+    level = 3
+    frame = sys._getframe(2)
     while (name := frame.f_code.co_filename).startswith(_LIBRARY) or name.endswith(_HOSTS):
         if frame.f_back is None:
             break
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(visible(message), category, stacklevel=level)

@@ -21,22 +21,23 @@ from torchrankmetrics.integrations.trec import evaluate_run, rank_run
 from torchrankmetrics.study import RankStudy
 
 
-def test_report_gives_the_values_of_the_library(cli_folder, capsys):
-    for options, number in (
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [
         (
             {"metric": "mrr,mr,hits@3", "view": "base,adjusted_index,p_value", "side": "both,tail"},
             18,
         ),
         ({"metric": "gmr", "rank-type": "expected,optimistic"}, 2),
-    ):
-        arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
-        keywords = {
-            f"{name}s".replace("-", "_"): value.split(",") for name, value in options.items()
-        }
-        expected = evaluate(RankTable.load("a.npz"), **keywords)
-        got = records(capsys, "report", "a.npz", *arguments)
-        assert {row["metric"]: row["value"] for row in got} == expected
-        assert len(expected) == number
+    ],
+)
+def test_report_gives_the_values_of_the_library(options, number, cli_folder, capsys):
+    arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+    keywords = {f"{name}s".replace("-", "_"): value.split(",") for name, value in options.items()}
+    expected = evaluate(RankTable.load("a.npz"), **keywords)
+    got = records(capsys, "report", "a.npz", *arguments)
+    assert {row["metric"]: row["value"] for row in got} == expected
+    assert len(expected) == number
 
 
 @pytest.mark.parametrize(

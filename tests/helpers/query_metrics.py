@@ -8,7 +8,7 @@ import torch
 
 import reference_queries as exact
 from torchrankmetrics.definitions import AtMost, Power
-from torchrankmetrics.kg import KnownAnswers
+from torchrankmetrics.kg import KnownPositives
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
 
@@ -83,4 +83,4 @@ def sample_of_rows(query, low, high, num_candidates, weight=None):
 
 def looked_up(mask):
     """The exclusion of a mask (B, N) as a look-up of known positives, which may hold relevant items."""
-    return KnownAnswers(*mask.nonzero().T)(torch.arange(len(mask)))
+    return KnownPositives(*mask.nonzero().T)(torch.arange(len(mask)))

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from reference_ranks import lines
-from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_positives import KnownPositives
 from torchrankmetrics.ranking import flags as fault
 
 
@@ -71,7 +71,7 @@ def as_exclude(kind, pairs, tasks, B, N):
         exclude = torch.zeros(B, N, dtype=torch.bool)
         exclude[both[0], both[1]] = True
     elif kind == "index":
-        exclude = KnownAnswers(both[0], both[1])(torch.arange(B))
+        exclude = KnownPositives(both[0], both[1])(torch.arange(B))
     elif kind == "lists":
         exclude = [torch.tensor(sorted(by_row[i]), dtype=torch.int64) for i in range(B)]
     elif kind == "sparse":

@@ -16,7 +16,7 @@ PHI_INVERSE_3_4 = 0.674489750196081743202227  # of the standard normal
 
 @dataclass(frozen=True)
 class Task:
-    """One ranking task: what the true candidate's rank lies between, among how many candidates."""
+    """One ranking task: what the target's rank lies between, among how many candidates."""
 
     optimistic: int
     pessimistic: int
@@ -32,20 +32,22 @@ class Task:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as a function of ranks r_i, shares v_i and counts N_i; ``better`` is None without a direction.
+    """A metric as a function of ranks r_i and shares v_i; ``better`` is None without a direction.
 
-    Tasks with fewer than ``min_candidates`` have no value. ``by_chance`` is the base value expected
+    If it ``uses_candidates``, the numbers N_i are a third argument. Tasks with fewer than
+    ``min_candidates`` have no value. ``by_chance`` is the base value expected
     of random ranks where that does not depend on the candidate counts.
     """
 
     formula: Callable[..., Fraction | float]
     better: str | None
     expected: bool = False
+    uses_candidates: bool = False
     min_candidates: int = 1
     by_chance: Fraction | None = None
 
     def value(self, r: list[Fraction], v: list[Fraction], N: list[int]) -> Fraction | float:
-        return self.formula(r, v, N) if self.min_candidates > 1 else self.formula(r, v)
+        return self.formula(r, v, N) if self.uses_candidates else self.formula(r, v)
 
 
 def mean(x: list[Fraction], v: list[Fraction]) -> Fraction:
@@ -93,14 +95,21 @@ def hits(k: int) -> Callable[[list[Fraction], list[Fraction]], Fraction]:
 
 
 def auc(r: list[Fraction], v: list[Fraction], N: list[int]) -> Fraction:
-    """Mean share of the negatives of a task that the true candidate is above."""
+    """Mean share of the negatives of a task that the target is above."""
     return mean([Fraction(n - x) / (n - 1) for x, n in zip(r, N, strict=True)], v)
 
 
 METRICS: dict[str, Metric] = {
     "mr": Metric(mean, "lower", expected=True),
     "mrr": Metric(lambda r, v: mean([1 / x for x in r], v), "higher", expected=True),
-    "auc": Metric(auc, "higher", expected=True, min_candidates=2, by_chance=Fraction(1, 2)),
+    "auc": Metric(
+        auc,
+        "higher",
+        expected=True,
+        uses_candidates=True,
+        min_candidates=2,
+        by_chance=Fraction(1, 2),
+    ),
     "hits_at_1": Metric(hits(1), "higher", expected=True),
     "hits_at_3": Metric(hits(3), "higher", expected=True),
     "imr": Metric(lambda r, v: 1 / mean(r, v), "higher"),
@@ -188,7 +197,7 @@ def moments(name: str, tasks: list[Task], average: str = "micro") -> tuple[float
 
 
 def view(name: str, view_name: str, base: float, mean_and_variance: tuple[float, float]) -> float:
-    """A base value put against chance; NaN where chance leaves no room. The best value of every metric is 1."""
+    """A base value relative to random ranking; NaN without variance under random ranking."""
     if view_name == "base":
         return base
     expectation, spread = mean_and_variance
@@ -197,7 +206,8 @@ def view(name: str, view_name: str, base: float, mean_and_variance: tuple[float,
     if spread == 0:
         return math.nan
     if view_name == "adjusted_index":
-        return (base - expectation) / (1 - expectation)
+        optimum = float(METRICS[name].value([Fraction(1)], [Fraction(1)], [2]))
+        return (base - expectation) / (optimum - expectation)
     return (
         (base - expectation) / math.sqrt(spread) * (1 if METRICS[name].better == "higher" else -1)
     )

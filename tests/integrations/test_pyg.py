@@ -165,31 +165,31 @@ def test_top_k_is_a_ranking_with_ties_below(k):
     assert torch.equal(full.columns, rank_scores(scores, pairs, exclude=pairs).columns)
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("k", [1, 4, 12])
-def test_one_edge_a_source_has_the_numbers_of_pyg(k):
-    for seed in range(3):
-        _, top, edges = predictions(seed, k=k, several=False)
-        ours = RankCollection([f"hits@{k}", "mrr"], rank_types=["pessimistic"])
-        # so many that what is not listed has no share in MRR
-        ours.update(ranks_of_predictions(top, edges, 1 << 40))
-        found = {key: value.item() for key, value in ours.compute().items()}
-        theirs = [metric(k=k) for metric in (LinkPredHitRatio, LinkPredRecall, LinkPredMRR)]
-        for metric in theirs:
-            metric.update(top, edges)
-        hits, recall, mrr = (metric.compute().item() for metric in theirs)
-        assert found[f"pessimistic_hits_at_{k}"] == pytest.approx(hits) == pytest.approx(recall)
-        assert found["pessimistic_mrr"] == pytest.approx(mrr, rel=1e-6)
+def test_one_edge_a_source_has_the_numbers_of_pyg(seed, k):
+    _, top, edges = predictions(seed, k=k, several=False)
+    ours = RankCollection([f"hits@{k}", "mrr"], rank_types=["pessimistic"])
+    # so many that what is not listed has no share in MRR
+    ours.update(ranks_of_predictions(top, edges, 1 << 40))
+    found = {key: value.item() for key, value in ours.compute().items()}
+    theirs = [metric(k=k) for metric in (LinkPredHitRatio, LinkPredRecall, LinkPredMRR)]
+    for metric in theirs:
+        metric.update(top, edges)
+    hits, recall, mrr = (metric.compute().item() for metric in theirs)
+    assert found[f"pessimistic_hits_at_{k}"] == pytest.approx(hits) == pytest.approx(recall)
+    assert found["pessimistic_mrr"] == pytest.approx(mrr, rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("k", [1, 3, 12])
-def test_several_edges_a_source_have_the_numbers_of_pyg(k):
-    for seed in range(3):
-        _, top, edges = predictions(seed, k=k)
-        values = evaluate(ranks_of_predictions(top, edges, 12), metrics=[f"{x}@{k}" for x in PYG])
-        for (name, metric), value in zip(PYG.items(), values.values(), strict=True):
-            theirs = metric(k=k)
-            theirs.update(top, edges)
-            assert value == pytest.approx(theirs.compute().item(), rel=1e-6), name
+def test_several_edges_a_source_have_the_numbers_of_pyg(seed, k):
+    _, top, edges = predictions(seed, k=k)
+    values = evaluate(ranks_of_predictions(top, edges, 12), metrics=[f"{x}@{k}" for x in PYG])
+    for (name, metric), value in zip(PYG.items(), values.values(), strict=True):
+        theirs = metric(k=k)
+        theirs.update(top, edges)
+        assert value == pytest.approx(theirs.compute().item(), rel=1e-6), name
 
 
 def test_two_edges_of_one_source_by_hand():

@@ -152,9 +152,9 @@ def test_frames_and_records_are_read_by_the_names_of_columns(query, document, va
         assert evaluate_run(form, RUN, METRICS) == VALUES
 
 
-def test_interactions_without_a_rating_are_relevant():
-    for frame in frames({"user_id": [1, 1, 2], "item_id": [5, 6, 5]}):
-        assert read_qrels(frame) == {"1": {"5": 1, "6": 1}, "2": {"5": 1}}
+@pytest.mark.parametrize("frame", frames({"user_id": [1, 1, 2], "item_id": [5, 6, 5]}))
+def test_interactions_without_a_rating_are_relevant(frame):
+    assert read_qrels(frame) == {"1": {"5": 1, "6": 1}, "2": {"5": 1}}
 
 
 def test_an_error_names_the_columns_that_were_found():
@@ -166,10 +166,12 @@ def test_an_error_names_the_columns_that_were_found():
         read_run([{"user": 1, "item": 2}])
 
 
-def test_a_missing_value_of_a_frame_is_an_error():
-    for frame in frames({"user_id": ["q1", "q1"], "item_id": ["b", "c"], "score": [1.0, None]}):
-        with pytest.raises(ValueError, match="run, row 1: score must be a number"):
-            read_run(frame)
+@pytest.mark.parametrize(
+    "frame", frames({"user_id": ["q1", "q1"], "item_id": ["b", "c"], "score": [1.0, None]})
+)
+def test_a_missing_value_of_a_frame_is_an_error(frame):
+    with pytest.raises(ValueError, match="run, row 1: score must be a number"):
+        read_run(frame)
 
 
 # labels

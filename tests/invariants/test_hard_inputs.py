@@ -35,13 +35,16 @@ def test_ranks_near_the_limit_are_added_exactly():
     assert evaluate(Ranks([most - 2], [most], most), metrics=["mr"])["mr"] == float(most - 1)
 
 
-def test_too_many_candidates_raise():
-    for call in (
+@pytest.mark.parametrize(
+    "call",
+    [
         *(lambda N=N: evaluate([1], num_candidates=N) for N in (2**62, 2**80, [2**62])),
         lambda: MonteCarloExpectation(10).moments(MEAN_RANK, [2**62]),
-    ):
-        with pytest.raises(ValueError, match=r"num_candidates.*below 2\^62"):
-            call()
+    ],
+)
+def test_too_many_candidates_raise(call):
+    with pytest.raises(ValueError, match=r"num_candidates.*below 2\^62"):
+        call()
 
 
 @pytest.mark.parametrize("name", ["group", "sample_id"])

@@ -165,14 +165,16 @@ def test_zero_variance_under_the_null_gives_nan_with_one_warning(name, view):
     key = reference.key(name, view)
     collection = RankCollection([key])
     collection.update(Ranks(torch.tensor([1, 1, 1]), None, 1))
-    undefined = METRICS[name].min_candidates > 1 or view in ("adjusted_index", "z_score")
-    if undefined or (view == "normalized" and METRICS[name].better is None):
+    metric = METRICS[name]
+    undefined = metric.min_candidates > 1 or view in ("adjusted_index", "z_score")
+    optimum = 0.0 if undefined else float(metric.value([Fraction(1)], [Fraction(1)], [1]))
+    if undefined or (view == "normalized" and optimum == 0):
         with pytest.warns(RankMetricWarning, match=f"{key} is undefined") as warned:
             assert math.isnan(collection.compute()[key])
         assert sum("is undefined" in str(one.message) for one in warned) == 1
     else:
         with pytest.warns(RankMetricWarning, match="has one candidate"):
-            assert collection.compute()[key] == (0 if METRICS[name].better is None else 1)
+            assert collection.compute()[key] == (optimum if view == "base" else 1)
 
 
 @pytest.mark.parametrize("average", ["micro", "macro"])

@@ -10,8 +10,8 @@ from random_graphs import graph
 from torchrankmetrics import KnownTriples, RankMetricWarning, rank_triples
 from torchrankmetrics.kg import (
     EmbeddingScorer,
-    KnownAnswers,
     KnownFacts,
+    KnownPositives,
     rank_alignment,
     rank_complex_queries,
     rank_facts,
@@ -55,8 +55,8 @@ def long(**change):
 
 
 VALUES = [
-    (lambda: KnownAnswers(ZEROS(2, 0).long(), [0, 1]), r"queries must be \(n, k > 0\)"),
-    (lambda: KnownAnswers([[0, 1]], [1])(ZEROS(2, 3).long()), r"queries.*\(B, 2\)"),
+    (lambda: KnownPositives(ZEROS(2, 0).long(), [0, 1]), r"queries must be \(n, k > 0\)"),
+    (lambda: KnownPositives([[0, 1]], [1])(ZEROS(2, 3).long()), r"queries.*\(B, 2\)"),
     (lambda: KnownTriples(ZEROS(2, 2).long()), r"triples\[0\].*\(n, 3\)"),
     (lambda: tasks("left"), "side.*left"),
     (lambda: tasks(candidates=torch.ones(2).bool()), r"candidates.*\(3,\)"),
@@ -162,7 +162,7 @@ VALUES = [
     ),
 ]
 INDICES = [
-    (lambda: KnownAnswers([[0]], [-1]), "answers.*-1"),
+    (lambda: KnownPositives([[0]], [-1]), "positives.*-1"),
     (lambda: KnownTriples(-TASK), "triples.*-1"),
     (lambda: KnownTriples(TASK, num_entities=1), "num_entities"),
     (lambda: tasks(factor=3), "triples.*3"),
@@ -180,7 +180,7 @@ INDICES = [
     (lambda: KnownFacts(FACT, [[0, 0, 1, -1]]), r"facts\[1\] must hold ids of at least 0, got -1"),
 ]
 TYPES = [
-    (lambda: KnownAnswers([[0.5]], [1]), "queries"),
+    (lambda: KnownPositives([[0.5]], [1]), "queries"),
     (
         lambda: KnownTriples(SimpleNamespace(mapped_triples=TASK)),
         r"triples\[0\] .*pass its \.mapped_triples",

@@ -1,4 +1,4 @@
-"""KnownAnswers and KnownTriples against dictionaries of sets; in files, one index for all processes as in memory."""
+"""KnownPositives and KnownTriples against dictionaries of sets; in files, one index for all processes as in memory."""
 
 import copy
 import hashlib
@@ -21,7 +21,7 @@ import reference_ranks as reference
 from fuzzing import cases
 from random_graphs import graph
 from torchrankmetrics import KnownTriples
-from torchrankmetrics.kg import RELATION_CATEGORIES, KnownAnswers, relation_categories
+from torchrankmetrics.kg import RELATION_CATEGORIES, KnownPositives, relation_categories
 
 HEADER = 4096
 IDS = st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5))
@@ -184,7 +184,7 @@ def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp
 
 @pytest.mark.parametrize(
     ("name", "at", "value"),
-    [("key", -1, 10), ("start", 0, 1), ("start", 1, 1), ("answers", 0, 4), ("answers", 1, 1)],
+    [("key", -1, 10), ("start", 0, 1), ("start", 1, 1), ("positives", 0, 4), ("positives", 1, 1)],
 )
 def test_verify_checks_the_order_of_look_ups(name, at, value):
     known = KnownTriples(TRIPLES)
@@ -310,7 +310,7 @@ def test_queries_are_unique_and_keep_every_task(test, side):
 def test_keys_of_any_width(width, lines):
     lines = torch.tensor(lines, dtype=torch.int64).reshape(-1, 4)
     queries, answers = lines[:, :width], lines[:, 3]
-    known = KnownAnswers(queries[:, 0] if width == 1 else queries, answers)
+    known = KnownPositives(queries[:, 0] if width == 1 else queries, answers)
     requested = torch.cat([queries, queries + 3])
     expected = [sorted(set(answers[(queries == query).all(1)].tolist())) for query in requested]
     assert rows_of(known(requested)) == expected
@@ -330,21 +330,21 @@ def test_an_empty_index_excludes_nothing():
 
 
 def test_ids_up_to_the_width_of_a_key_are_distinguished_and_larger_ones_raise():
-    known = KnownAnswers(torch.tensor([[2**30, 5]]), torch.tensor([2**25]))
+    known = KnownPositives(torch.tensor([[2**30, 5]]), torch.tensor([2**25]))
     assert rows_of(known(torch.tensor([[2**30, 5], [2**30, 4]]))) == [[2**25], []]
     largest = 2**31 - 1
-    known = KnownAnswers(torch.tensor([largest - 1]), torch.tensor([largest]))
+    known = KnownPositives(torch.tensor([largest - 1]), torch.tensor([largest]))
     assert rows_of(known(torch.tensor([largest - 1, largest - 2]))) == [[largest], []]
     for queries, answer in (
         (torch.tensor([largest]), largest),
         (torch.tensor([[2**40, 5]]), 2**30),
     ):
         with pytest.raises(ValueError, match=r"too large.*63-bit"):
-            KnownAnswers(queries, torch.tensor([answer]))
+            KnownPositives(queries, torch.tensor([answer]))
 
 
 def test_copies_for_devices_are_made_once():
-    known = KnownAnswers([0], [1])
+    known = KnownPositives([0], [1])
     assert known.to("cpu") is known
     assert known.to("meta") is known.to("meta")
     exclusion = KnownTriples(as_tensor([(0, 0, 1), (0, 0, 5), (1, 0, 2)])).tails(

@@ -13,7 +13,7 @@ from torchrankmetrics import (
     rank_embeddings,
     rank_scores,
 )
-from torchrankmetrics.kg import KnownAnswers, KnownFacts, rank_triples
+from torchrankmetrics.kg import KnownFacts, KnownPositives, rank_triples
 from torchrankmetrics.ranking import RankAccumulator
 
 # entities 0 to 3 have the relation 0 to 4; a model scores the known heads best, then the target 0
@@ -60,21 +60,24 @@ def test_a_look_up_without_the_target_is_a_warning(fault, entry):
         ENTRIES[entry](exclude)
 
 
-def test_right_look_ups_and_seen_items_do_not_warn():
-    for target, exclude, rank in (
+@pytest.mark.parametrize(
+    ("target", "exclude", "rank"),
+    [
         (H, known().heads(R, T), 1),
         (TRIPLES[:, 0].unsqueeze(0).tolist(), known().heads(R, T), 1),
         ([[0, 1]], known().heads(R, T), 1),
         (torch.tensor([2]), KnownTriples(TRIPLES).relations(H, T), None),
         (H, KnownTriples().heads(R, T), 4),  # no known triples: raw ranks on purpose
         # of a user, items of the training set
-        (H, KnownAnswers(torch.zeros(3).long(), torch.tensor([1, 2, 3]))(R), 1),
-    ):
-        scores = SCORES if rank else SCORES[:, :3]
-        if rank is None:
-            target = torch.tensor([0])
-        found = rank_scores(scores, target, exclude=exclude)
-        assert rank is None or found.pessimistic.tolist()[0] == rank
+        (H, KnownPositives(torch.zeros(3).long(), torch.tensor([1, 2, 3]))(R), 1),
+    ],
+)
+def test_right_look_ups_and_seen_items_do_not_warn(target, exclude, rank):
+    scores = SCORES if rank else SCORES[:, :3]
+    if rank is None:
+        target = torch.tensor([0])
+    found = rank_scores(scores, target, exclude=exclude)
+    assert rank is None or found.pessimistic.tolist()[0] == rank
 
 
 def test_look_ups_of_one_object_warn_once_whatever_the_batches():

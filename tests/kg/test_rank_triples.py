@@ -158,16 +158,19 @@ def test_ranks_far_worse_than_random_are_a_warning_with_the_values_of_the_metric
     assert f"AMRI {values['amri']:.2f}, its z-score {values['z_mr']:.1f}" in str(caught[0].message)
 
 
-def test_progress_is_shown_on_terminals_only(capsys, monkeypatch):
-    for on_terminal, options, shown in (
+@pytest.mark.parametrize(
+    ("on_terminal", "options", "shown"),
+    [
         (False, {}, 0),
         (True, {"progress": False}, 0),
         (True, {}, 1),
-    ):
-        monkeypatch.setattr("sys.stderr.isatty", lambda on=on_terminal: on, raising=False)
-        rank_triples(made_up().tails, None, TEST, None, **options)
-        text = capsys.readouterr().err
-        assert "ranking: 100%" in text if shown else text == ""
+    ],
+)
+def test_progress_is_shown_on_terminals_only(on_terminal, options, shown, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda on=on_terminal: on, raising=False)
+    rank_triples(made_up().tails, None, TEST, None, **options)
+    text = capsys.readouterr().err
+    assert "ranking: 100%" in text if shown else text == ""
 
 
 QUERIES = 600

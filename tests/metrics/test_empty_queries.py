@@ -105,12 +105,12 @@ def test_zero_is_value_null_mean_variance_and_best_value():
     assert nothing.compute() == 1.0
 
 
-def test_lower_is_better_and_auc_have_no_value_for_them():
-    for name in ("first_mr", "first_median_rank", "query_auc"):
-        with pytest.warns(RankMetricWarning, match=f"{name} has no value for them"):
-            zero = evaluate(SCORES, LISTS, [name], empty_queries="zero")
-        rest = evaluate(SCORES[[0, 2]], [LISTS[0], LISTS[2]], [name])
-        assert zero == rest
+@pytest.mark.parametrize("name", ["first_mr", "first_median_rank", "query_auc"])
+def test_lower_is_better_and_auc_have_no_value_for_them(name):
+    with pytest.warns(RankMetricWarning, match=f"{name} has no value for them"):
+        zero = evaluate(SCORES, LISTS, [name], empty_queries="zero")
+    rest = evaluate(SCORES[[0, 2]], [LISTS[0], LISTS[2]], [name])
+    assert zero == rest
 
 
 def test_error_raises_before_the_state_changes():
@@ -228,13 +228,13 @@ def job_value(rows, mode):
     return metric.compute().item()
 
 
+@pytest.mark.parametrize("shards", [[[0, 1], [1, 2]], [[1], [0, 2]], [[0, 1, 2], [1]]])
 @pytest.mark.filterwarnings("ignore:queries without a relevant item", "ignore:The ``compute``")
 @pytest.mark.filterwarnings("error:ranking tasks from")
-def test_processes_count_a_named_query_once(pool):
-    for shards in ([[0, 1], [1, 2]], [[1], [0, 2]], [[0, 1, 2], [1]]):
-        for mode, expected in (("zero", 4 / 9), ("skip", 2 / 3)):
-            found = pool.run(job_value, [(rows, mode) for rows in shards])
-            assert found == pytest.approx([expected] * 2)
+def test_processes_count_a_named_query_once(shards, pool):
+    for mode, expected in (("zero", 4 / 9), ("skip", 2 / 3)):
+        found = pool.run(job_value, [(rows, mode) for rows in shards])
+        assert found == pytest.approx([expected] * 2)
 
 
 def test_weights_of_zero_drop_them_and_counts_store_them():

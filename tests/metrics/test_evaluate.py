@@ -65,7 +65,7 @@ def test_summary_has_the_values_of_compute_by_side():
     assert math.isnan(rows["both", "rank_std"].index)
     text = str(summary)
     assert "5 ranks among 5 to 9 candidates" in text
-    assert "20.0% of the true candidates share their score" in text
+    assert "20.0% of the targets share their score" in text
 
 
 def test_summary_takes_each_metric_with_its_own_rank_type_and_average():
@@ -124,12 +124,10 @@ def test_scores_that_are_distances_are_a_warning_of_compute():
     assert len(texts) == 1  # Python shows it once, not in every epoch
 
 
-def test_weights_of_zero_are_a_warning():
-    for zero in ({"weight": 0}, {"gain": 0}):
-        with pytest.warns(
-            RankMetricWarning, match="every ranking task has the weight 0 or the gain 0"
-        ):
-            assert math.isnan(evaluate([1, 2], 9, ["mrr"], **zero)["mrr"])
+@pytest.mark.parametrize("zero", [{"weight": 0}, {"gain": 0}])
+def test_weights_of_zero_are_a_warning(zero):
+    with pytest.warns(RankMetricWarning, match="every ranking task has the weight 0 or the gain 0"):
+        assert math.isnan(evaluate([1, 2], 9, ["mrr"], **zero)["mrr"])
 
 
 def test_messages_do_not_show_the_code_of_unknown_numbers_of_candidates():

@@ -128,13 +128,13 @@ class TestNothing:
         metric.update(torch.rand(1, 5), torch.zeros(1).long())  # such as a last batch
         assert nothing_is_warned(metric.compute)
 
+    @pytest.mark.parametrize("function", [rank_run, lambda *files: evaluate_run(*files, "rr")])
     @pytest.mark.parametrize("qrels", [{}, {"q": {}}, {"q": {"d": 0}}])
-    def test_qrels_without_a_relevant_document(self, qrels):
-        for function in (rank_run, lambda *files: evaluate_run(*files, "rr")):
-            with pytest.warns(RankMetricWarning) as caught:
-                function(qrels, {"q": {"d": 1.0}})
-            (only,) = caught
-            assert f"no relevant document in any of {len(qrels)} queries" in str(only.message)
+    def test_qrels_without_a_relevant_document(self, function, qrels):
+        with pytest.warns(RankMetricWarning) as caught:
+            function(qrels, {"q": {"d": 1.0}})
+        (only,) = caught
+        assert f"no relevant document in any of {len(qrels)} queries" in str(only.message)
 
     def test_a_query_with_an_empty_list_counts_as_one_without_a_list(self):
         qrels = {"q": {"d": 1}, "p": {"d": 1}}

@@ -232,11 +232,11 @@ def test_options_accept_the_synonyms_of_names(option, synonym, value):
     assert keys(["mrr"], **{option: synonym}) == keys(["mrr"], **{option: value})
 
 
+@pytest.mark.parametrize("wrong", ["nonsense", [], ["nonsense"], 3])
 @pytest.mark.parametrize("option", ["views", "rank_types", "sides"])
-def test_options_are_checked_even_if_no_name_uses_them(option):
-    for wrong in ("nonsense", [], ["nonsense"], 3):
-        with pytest.raises(ValueError, match=f"{option} must be"):
-            RankCollection(["head.worst.amri", "count"], **{option: wrong})
+def test_options_are_checked_even_if_no_name_uses_them(wrong, option):
+    with pytest.raises(ValueError, match=f"{option} must be"):
+        RankCollection(["head.worst.amri", "count"], **{option: wrong})
 
 
 def test_dict_entries_and_instances_are_taken_as_they_are():

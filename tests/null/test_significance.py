@@ -234,14 +234,17 @@ def test_which_metrics_have_a_p_value():
     ).has_p_value
 
 
-def test_bad_input():
-    for value, counts, message in (
+@pytest.mark.parametrize(
+    ("value", "counts", "message"),
+    [
         (math.nan, [3], "nan"),
         (1.0, [0], "at least 1"),
         (1.0, [], "empty|integers"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=message):
-            log_p_value(d.MEAN_RANK, value, counts)
+    ],
+)
+def test_bad_input(value, counts, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        log_p_value(d.MEAN_RANK, value, counts)
 
 
 @pytest.mark.parametrize("pair", [("p_mr", "p_imr"), ("p_mrr", "p_hmr"), ("p_gmr", "p_igmr")])

@@ -147,7 +147,20 @@ def test_desiderata_are_those_that_were_tested() -> None:
             found[name.strip("`"), view] = tuple(
                 letter != "·" for letter in mark.strip("`").split()
             )
-    assert found == {pair: expected_table(*pair) for pair in DIRECTED}
+    tested = {pair: expected_table(*pair) for pair in DIRECTED}
+    names = dict.fromkeys(name for name, _ in [*found, *tested])
+    wrong = [n for n in names if any(found.get((n, v)) != tested.get((n, v)) for v in views)]
+    rows = [desiderata_row(name, tested) for name in wrong if (name, "base") in tested]
+    assert not wrong, "\n".join([f"docs/comparable.md is wrong on {wrong}; its rows are:", *rows])
+
+
+def desiderata_row(name: str, tested: dict[tuple[str, str], tuple[bool, ...]]) -> str:
+    """Line of a metric in the table of docs/comparable.md."""
+    marks = [name]
+    for view in ("base", "normalized", "adjusted_index", "z_score"):
+        properties = zip("OPSN", tested[name, view], strict=True)
+        marks.append(" ".join(letter if has_it else "·" for letter, has_it in properties))
+    return "".join(f"| `{mark}` " for mark in marks) + "|"
 
 
 def test_claims_of_the_pages_are_in_the_committed_results() -> None:

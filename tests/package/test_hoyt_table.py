@@ -50,7 +50,7 @@ def expected_table(name, view):
     """(fixed optimum, asymptotic pessimum, strictly anti-monotone, size invariant), by argument.
 
     - The index maps the optimum to 1; M / E and z measure from or by E, which moves with the
-      candidate counts, except that of AUC, and sqrt(V), which always does.
+      candidate counts, except that of AUC, and sqrt(V), which always does. 0 / E is 0.
     - A view of an unbounded metric divides by E or sqrt(V), which grow like N as the metric does: a
       finite limit. 1 / E of a bounded metric grows beyond all bounds, but its worst value falls
       like its E or faster.
@@ -58,8 +58,9 @@ def expected_table(name, view):
       size in it.
     """
     free = METRICS[name].by_chance is not None
+    optimum = METRICS[name].value([Fraction(1)], [Fraction(1)], [2])
     return (
-        view in ("base", "adjusted_index") or (free and view == "normalized"),
+        view in ("base", "adjusted_index") or (view == "normalized" and (free or optimum == 0)),
         view != "base" or name in BOUNDED,
         name not in NOT_STRICT,
         view != "base" or free,

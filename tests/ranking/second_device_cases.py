@@ -32,7 +32,7 @@ from torchrankmetrics import (
     rank_scores,
     rank_triples,
 )
-from torchrankmetrics.kg import EmbeddingScorer, KnownAnswers, KnownTriples
+from torchrankmetrics.kg import EmbeddingScorer, KnownPositives, KnownTriples
 from torchrankmetrics.ranking import RankAccumulator, tiles
 from torchrankmetrics.ranking.counting import Excluded
 from torchrankmetrics.ranking.ranks import rank_dense, trusted
@@ -58,7 +58,7 @@ def excluded(kind, pairs, tasks, B, N, device):
     exclude, gone = as_exclude(kind, pairs, tasks, B, N)
     if kind != "index":
         return moved(exclude, device), gone
-    known = KnownAnswers(*torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T).to(device)
+    known = KnownPositives(*torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T).to(device)
     rows = torch.arange(B, device=device)
     with standin.no_waiting():
         return known(rows), gone
@@ -111,7 +111,7 @@ def test_embeddings_rank_as_on_the_cpu(device, similarity, kind, several, has_fl
     there = [moved(value, device) for value in (queries, candidates, target)]
     exclude = moved(exclusions[kind], device)
     if kind == "known":
-        known = KnownAnswers(*exclusions["mask"].nonzero().T).to(device)
+        known = KnownPositives(*exclusions["mask"].nonzero().T).to(device)
         exclude = known(torch.arange(B, device=device).flip(0))
     if not has_float64:  # as on MPS
         monkeypatch.setattr(tiles, "_NO_FLOAT64", {standin.NAME})

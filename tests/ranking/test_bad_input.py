@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchrankmetrics import Ranks, rank_embeddings, rank_scores
-from torchrankmetrics.kg import KnownAnswers
+from torchrankmetrics.kg import KnownPositives
 from torchrankmetrics.ranking import Candidates, RankAccumulator
 
 SCORES, ROWS = torch.zeros(3, 5), torch.arange(3)
@@ -100,8 +100,12 @@ BAD = {
         ValueError,
         "target.*column 1 of task 1",
     ),
-    "other queries": (exclude(KnownAnswers([0], [1])(torch.arange(2))), ValueError, "exclude.*3"),
-    "index too wide": (exclude(KnownAnswers([0], [5])(torch.arange(3))), IndexError, "exclude.*5"),
+    "other queries": (exclude(KnownPositives([0], [1])(torch.arange(2))), ValueError, "exclude.*3"),
+    "index too wide": (
+        exclude(KnownPositives([0], [5])(torch.arange(3))),
+        IndexError,
+        "exclude.*5",
+    ),
     "exclude elsewhere": (exclude(torch.zeros(5).bool().to("meta")), ValueError, "exclude.*device"),
     "true shape": (chunks(torch.zeros(2)), ValueError, "true_scores"),
     "target of chunks": (chunks(target=T + 3), IndexError, "target"),

@@ -14,7 +14,7 @@ from hypothesis import example, given
 
 from fuzzing import cases
 from ranking_problems import STRIDES, lay_out
-from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_positives import KnownPositives
 from torchrankmetrics.kg.triples import rank_triples
 from torchrankmetrics.ranking import counting
 from torchrankmetrics.ranking.counting import Excluded, torch_backend as plain
@@ -77,7 +77,7 @@ def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, ki
     slices = columns = cells = None
     if "lists" in kind:
         pairs = (torch.rand(B, N, generator=generator) < share).nonzero()
-        slices = KnownAnswers(pairs[:, 0], pairs[:, 1])(torch.arange(B))
+        slices = KnownPositives(pairs[:, 0], pairs[:, 1])(torch.arange(B))
     if "columns" in kind:
         columns = torch.rand(N, generator=generator) < share
     if kind == "cells":

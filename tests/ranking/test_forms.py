@@ -24,7 +24,7 @@ from torchrankmetrics import (
     rank_scores,
     rank_triples,
 )
-from torchrankmetrics.kg import KnownAnswers, rank_alignment
+from torchrankmetrics.kg import KnownPositives, rank_alignment
 from torchrankmetrics.ranking import Candidates, RankAccumulator
 from torchrankmetrics.ranking.arrays import as_array, as_ids, as_tensor, read_scores
 
@@ -289,7 +289,7 @@ ENTRIES = {
     "RankTable.from_numpy weight": (WEIGHT, lambda x: from_numpy(weight=x)),
     "KnownTriples": (TRIPLES, lambda x: pairs_of(KnownTriples(x).tails, T, 0 * T)),
     "KnownTriples.tails": (T, lambda x: pairs_of(KNOWN.tails, x, x)),
-    "KnownAnswers": (T, lambda x: pairs_of(KnownAnswers(x, T), T)),
+    "KnownPositives": (T, lambda x: pairs_of(KnownPositives(x, T), T)),
     "rank_triples triples": (
         TRIPLES,
         lambda x: rows(rank_triples(lambda h, r: S[h], None, x, KNOWN)),

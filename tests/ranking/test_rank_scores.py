@@ -11,7 +11,7 @@ import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import Allocations, as_exclude, as_target, flagged_lines, lay_out, problems
 from torchrankmetrics import rank_embeddings, rank_scores
-from torchrankmetrics.kg import KnownAnswers
+from torchrankmetrics.kg import KnownPositives
 from torchrankmetrics.ranking import RankAccumulator
 from torchrankmetrics.ranking.counting import torch_backend as plain
 from torchrankmetrics.ranking.ranks import rank_dense
@@ -106,7 +106,7 @@ def tasks_and_exclusions(generator, B, N, several):
     restriction = torch.rand(N, generator=generator) < 0.4
     restriction[target[1] if several else target] = False
     pairs = tuple(mask.nonzero().T)
-    known = KnownAnswers(*pairs)(torch.arange(B).flip(0))
+    known = KnownPositives(*pairs)(torch.arange(B).flip(0))
     return target, {
         "none": None,
         "mask": mask,

@@ -79,7 +79,7 @@ def test_negatives_of_every_form_are_ranked_as_by_plain_loops(form, seed, dtype,
 
 
 def samples(scores, m):
-    """Every set of m negatives of a true candidate that stands first, each equally likely: one batch of ranks."""
+    """Every set of m negatives of a target that stands first, each equally likely: one batch of ranks."""
     negatives = torch.tensor(list(itertools.combinations(scores[1:], m)), dtype=torch.float32)
     return Ranks.from_negatives(torch.full((len(negatives),), scores[0]), negatives)
 

@@ -124,13 +124,11 @@ def test_intervals_are_bounded_shrink_and_agree_with_sides(units, left, alpha, o
             assert (sign * (capitals[0] - capitals[1]) >= -1e-6).all() or np.isinf(capitals).any()
 
 
+@pytest.mark.parametrize("t", range(1, 6))
 @pytest.mark.parametrize("name", ["hits", "differences", "one stands out"])
-def test_estimates_are_unbiased_after_any_number_of_draws_of_equal_sizes(name):
-    for t in range(1, 6):
-        found = [
-            (float(p), Drawn(v[:t], s[:t], float(s.sum())).estimate) for p, v, s in orders(name)
-        ]
-        assert sum(p * x for p, x in found) == pytest.approx(mean_of(name))
+def test_estimates_are_unbiased_after_any_number_of_draws_of_equal_sizes(t, name):
+    found = [(float(p), Drawn(v[:t], s[:t], float(s.sum())).estimate) for p, v, s in orders(name)]
+    assert sum(p * x for p, x in found) == pytest.approx(mean_of(name))
 
 
 def test_the_first_draw_is_unbiased_whatever_the_sizes():

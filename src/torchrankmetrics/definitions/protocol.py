@@ -70,7 +70,11 @@ class MetricDefinition:
         raise NotImplementedError
 
     def moments_of_counts(
-        self, num_candidates: Any, num_answers: Any, weight: Any, expectation: "ExpectationProvider"
+        self,
+        num_candidates: Any,
+        num_relevant: Any,
+        weight: Any,
+        expectation: "ExpectationProvider",
     ) -> Moments:
         """Mean and variance under random ranking of tasks or queries of which only these columns are known."""
         raise NotImplementedError

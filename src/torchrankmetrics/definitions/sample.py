@@ -93,7 +93,7 @@ class CandidateCounts:
             return num_candidates
         N = integers(num_candidates, "num_candidates")
         if (wrong := (N < 1) | (N > MOST_CANDIDATES)).any():
-            bounds = "at least 1 (the true candidate counts) and below 2^62"
+            bounds = "at least 1 (the target counts) and below 2^62"
             raise ValueError(f"num_candidates must be {bounds}, got {N[wrong][0]}")
         c = np.ones_like(N) if count is None else integers(count, "count")
         w = None if weight is None else weights_of(weight)

@@ -278,7 +278,11 @@ class RankDefinition(MetricDefinition):
         return Moments.of(expectation, self, sample.candidate_counts)
 
     def moments_of_counts(
-        self, num_candidates: Any, num_answers: Any, weight: Any, expectation: "ExpectationProvider"
+        self,
+        num_candidates: Any,
+        num_relevant: Any,
+        weight: Any,
+        expectation: "ExpectationProvider",
     ) -> Moments:
         counts = CandidateCounts.of(num_candidates, weight)
         return Moments.of(expectation, self, counts.at_least(self.min_candidates))

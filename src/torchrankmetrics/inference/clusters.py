@@ -154,7 +154,8 @@ def entry_clusters(
 def _splits_queries(clusters: Clusters, runs: Sequence[Rows]) -> bool:
     queries = query_clusters(runs)
     named = queries.key != ABSENT
-    key, own = queries.key[named], clusters.key[named]
+    key = queries.key[named]
+    own = clusters.key[named]
     order = np.argsort(key, kind="stable")
     same_query = key[order][1:] == key[order][:-1]
     return bool((same_query & (own[order][1:] != own[order][:-1])).any())

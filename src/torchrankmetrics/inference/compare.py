@@ -157,7 +157,8 @@ def compare(
             raise TypeError(
                 "after a dict of models the metric is the second argument: compare({...}, metric)"
             )
-        models, metrics = cast("Mapping[Any, Models]", a), _entries(metric if b is None else b)
+        models = cast("Mapping[Any, Models]", a)
+        metrics = _entries(metric if b is None else b)
         return _compare_all(models, metrics, cluster, baseline, confidence_level, draws)
     if b is None:
         raise TypeError(
@@ -214,30 +215,39 @@ def _aligned(
             f"seeds; {names[sizes.index(1)]} has 1"
         )
     flat: list[Any] = list(itertools.chain(*runs))
-    of_runs = names
-    if 1 not in sizes:
-        of_runs = [
-            f"{name}[{i}]" for name, size in zip(names, sizes, strict=True) for i in range(size)
-        ]
+    of_runs = names if 1 in sizes else _numbered(names, sizes)
     if any(map(is_values_by_metric, flat)) and len(metrics) == 1:
-        flat = [
-            values_of_metric(one, metrics[0], name) if is_values_by_metric(one) else one
-            for one, name in zip(flat, of_runs, strict=True)
-        ]
+        flat = [_values_of(*one, metrics[0]) for one in zip(flat, of_runs, strict=True)]
+    rows, clusters, measures = _flat_rows(flat, of_runs, metrics, cluster)
+    rest = iter(rows)
+    return [list(itertools.islice(rest, size)) for size in sizes], clusters, measures
+
+
+def _flat_rows(
+    flat: list[Any], names: Sequence[str], metrics: Sequence[Any], cluster: Cluster | None
+) -> tuple[list[Rows], Clusters | None, list[Measure]]:
+    """Rows of runs, of ranks or of values of queries, in one order of tasks."""
     if any(map(is_values, flat)):
         is_default = cluster is None or (isinstance(cluster, str) and cluster == "auto")
         if not is_default or len(metrics) != 1:
             raise ValueError(
                 "cluster must be 'auto' or None, and metric one name, for values of queries"
             )
-        rows, clusters = value_rows(flat, of_runs), None
-        measures = [value_measure(metrics[0], rows)]
-    else:
-        ranks = cast("list[Evaluation]", flat)
-        rows, clusters = paired_rows(ranks, of_runs, cluster)
-        measures = [_measure(one or "mrr", ranks) for one in metrics]
-    rest = iter(rows)
-    return [list(itertools.islice(rest, size)) for size in sizes], clusters, measures
+        rows = value_rows(flat, names)
+        return rows, None, [value_measure(metrics[0], rows)]
+    ranks = cast("list[Evaluation]", flat)
+    rows, clusters = paired_rows(ranks, names, cluster)
+    return rows, clusters, [_measure(one or "mrr", ranks) for one in metrics]
+
+
+def _numbered(names: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """Names of the runs of models with several runs."""
+    return [f"{name}[{i}]" for name, size in zip(names, sizes, strict=True) for i in range(size)]
+
+
+def _values_of(run: Any, name: str, metric: Any) -> Any:
+    """Values of a metric in a run that has values of several metrics; else the run."""
+    return values_of_metric(run, metric, name) if is_values_by_metric(run) else run
 
 
 def _runs(models: Models, name: str) -> list[Any]:
@@ -288,45 +298,63 @@ def _compare_all(
     draws: Draws,
 ) -> PairwiseComparisons:
     """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
-    names = list(map(str, models))
-    labels = list(map(shorten, names))
-    listed = ", ".join(labels)
-    if len(set(names)) < max(len(names), 2) or "" in names:
-        raise ValueError(f"models must be at least two, by different names; got {listed or 'none'}")
+    names, labels = _names_of(models)
     aligned, clusters, given = _aligned(labels, list(models.values()), metrics, cluster)
     rows = dict(zip(names, aligned, strict=True))
     measures = list({measure.key: measure for measure in given}.values())
     if baseline not in (None, BEST, *rows):
         raise ValueError(
-            f"baseline must be None, 'best' or one of the models {listed}; got {shorten(baseline)}"
+            f"baseline must be None, 'best' or one of the models {', '.join(labels)}; got "
+            f"{shorten(baseline)}"
         )
     of_best = baseline == BEST and BEST not in rows
-    undirected = [measure for measure in measures if measure.higher_is_better is None]
-    if of_best and undirected:
-        raise ValueError(
-            f"{shorten(undirected[0].key)} has no direction, so no model is the best: use "
-            "baseline=None"
-        )
-    # the best model is chosen on the same data: the family contains every pair that it could have
-    pairs = list(itertools.combinations(rows, 2))
-    if baseline in rows:
-        pairs = [(baseline, other) for other in rows if other != baseline]
-    flips = all(len(runs) == 1 for runs in aligned) and all(
-        one.definition.entries_are_rows and one.definition.is_function_of_mean(one.rank_type)
-        for one in measures
-    )
-    found = [
-        dataclasses.replace(
-            PairedMeasure(measure, rows[a], rows[b], clusters, draws).comparison(level),
-            models=(a, b),
-        )
-        for measure, (a, b) in itertools.product(measures, pairs)
-    ]
-    found = _adjusted(found, _max_t(rows, clusters, measures, pairs, draws) if flips else None)
     if of_best:
-        found = [row for measure in measures for row in _of_best(measure, found)]
+        _check_directions(measures)
+    # the best model is chosen on the same data: the family contains every pair that it could have
+    pairs = _pairs(list(rows), baseline)
+    found = []
+    for measure, (a, b) in itertools.product(measures, pairs):
+        one = PairedMeasure(measure, rows[a], rows[b], clusters, draws).comparison(level)
+        found.append(dataclasses.replace(one, models=(a, b)))
+    is_of_flips = max(map(len, aligned)) == 1 and all(map(_is_mean_over_rows, measures))
+    found = _adjusted(
+        found, _max_t(rows, clusters, measures, pairs, draws) if is_of_flips else None
+    )
+    if of_best:
+        found = list(itertools.chain(*(_of_best(measure, found) for measure in measures)))
     _warn(found, level)
     return PairwiseComparisons(tuple(found), tuple(rows))
+
+
+def _names_of(models: Mapping[Any, Models]) -> tuple[list[str], list[str]]:
+    """Names of models, and the same shortened for messages."""
+    names = list(map(str, models))
+    labels = list(map(shorten, names))
+    if len(set(names)) < max(len(names), 2) or "" in names:
+        listed = ", ".join(labels) or "none"
+        raise ValueError(f"models must be at least two, by different names; got {listed}")
+    return names, labels
+
+
+def _pairs(names: Sequence[str], baseline: Any) -> list[tuple[str, str]]:
+    """All pairs of models, or those with a baseline."""
+    if baseline in names:
+        return [(baseline, other) for other in names if other != baseline]
+    return list(itertools.combinations(names, 2))
+
+
+def _check_directions(measures: Sequence[Measure]) -> None:
+    for measure in measures:
+        if measure.higher_is_better is None:
+            raise ValueError(
+                f"{shorten(measure.key)} has no direction, so no model is the best: use "
+                "baseline=None"
+            )
+
+
+def _is_mean_over_rows(measure: Measure) -> bool:
+    definition = measure.definition
+    return definition.entries_are_rows and definition.is_function_of_mean(measure.rank_type)
 
 
 def _adjusted(found: list[Comparison], max_t: FloatArray | None = None) -> list[Comparison]:
@@ -355,18 +383,16 @@ def _max_t(
     number = np.ones_like(index)
     if clusters is not None:
         index, number = clusters.units(number)
-    columns = [
-        PairedMeasure(measure, rows[other], rows[reference], clusters, draws).differences_of(
-            index, number
-        )
-        for measure, other in itertools.product(measures, others)
-    ]
+    columns = []
+    for measure, other in itertools.product(measures, others):
+        one = PairedMeasure(measure, rows[other], rows[reference], clusters, draws)
+        columns.append(one.differences_of(index, number))
     # difference of each model from the first one
     model = dict(zip(rows, np.eye(len(rows))[:, 1:], strict=True))
     lines = np.stack([model[a] - model[b] for a, b in pairs], 1)
+    lines = np.kron(np.eye(len(measures)), lines)
     terms = np.repeat(np.stack(columns, 1), number, axis=0)
-    every_line = np.kron(np.eye(len(measures)), lines)
-    return max_t_p_values(terms, every_line, draws.permutations, draws.seed)
+    return max_t_p_values(terms, lines, draws.permutations, draws.seed)
 
 
 def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
@@ -374,11 +400,9 @@ def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
     own = [
         (row, row.models) for row in rows if row.metric == measure.key and row.models is not None
     ]
-    values = {
-        model: value
-        for row, pair in own
-        for model, value in zip(pair, (row.value_a, row.value_b), strict=True)
-    }
+    values: dict[str, float] = {}
+    for row, (a, b) in own:
+        values |= {a: row.value_a, b: row.value_b}
     best = (max if measure.higher_is_better else min)(values, key=values.__getitem__)
     return [turned(row) if pair[1] == best else row for row, pair in own if best in pair]
 

@@ -149,7 +149,8 @@ class Comparison(Rendered):
         """The p-value, its error, the adjusted one, and the test."""
         if self.p_value is None:
             return f"no p-value ({self.test})"
-        text, test = f"p = {self.p_value:.2g}", self.test
+        text = f"p = {self.p_value:.2g}"
+        test = self.test
         if self.permutations is not None:
             test += f", {self.permutations} flips"
             if self._is_bound:
@@ -168,7 +169,8 @@ class Comparison(Rendered):
         if (split := self.seeds) is None:
             return ""
         total = split.total or 1.0
-        seeds, tasks = 100 * split.seeds / total, 100 * split.tasks / total
+        seeds = 100 * split.seeds / total
+        tasks = 100 * split.tasks / total
         return (
             f"; {' and '.join(map(str, split.num_seeds))} seeds: {seeds:.0f}% of the variance is "
             f"training seeds, {tasks:.0f}% test tasks, {100 - seeds - tasks:.0f}% both"
@@ -369,7 +371,8 @@ class Equivalence(Comparison):
 
 def equivalences(found: Sequence[Equivalence]) -> Tabular:
     """Build a table with a row per metric, for the same models and margin."""
-    first, names = found[0], ("metric", *_VALUES, "p_equivalent", "p_not_worse")
+    first = found[0]
+    names = ("metric", *_VALUES, "p_equivalent", "p_not_worse")
     headings = {
         **_HEADINGS,
         "p_equivalent": "p equivalent",

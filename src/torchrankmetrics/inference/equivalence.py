@@ -78,7 +78,8 @@ def equivalence(
         )
     found = test.comparison(level)
     # p-values of "the difference is -margin or lower" and "it is margin or higher"
-    below, above = test.p_value_of(-number) / 2, test.p_value_of(number) / 2
+    below = test.p_value_of(-number) / 2
+    above = test.p_value_of(number) / 2
     below = below if found.difference > -number else 1 - below
     above = above if found.difference < number else 1 - above
     warn_of_few_tasks({found.metric: found.effective_tasks})

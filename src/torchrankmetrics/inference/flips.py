@@ -33,8 +33,10 @@ class SignFlips:
     """
 
     def __init__(self, columns: FloatArray, permutations: int = 9999, seed: int = 0) -> None:
-        self.observed, self.size = columns.sum(0), np.abs(columns).sum(0)  # the scale of rounding
-        self.number, self.squares = len(columns), columns.T @ columns
+        self.observed = columns.sum(0)
+        self.size = np.abs(columns).sum(0)  # the scale of rounding
+        self.number = len(columns)
+        self.squares = columns.T @ columns
         least = (permutations + 1).bit_length()  # units with more flips than permutations
         moved = (columns[:, 0] != 0) | (len(columns) < least)
         number = int(moved.sum())
@@ -82,11 +84,10 @@ class SignFlips:
         """Largest t >= 0 with p above alpha for a zero mean of columns @ line + t move weight."""
         # the last column contains the weights (> 0), and columns @ line sums to zero: the observed
         # sum grows with t only, and each flip reaches it up to its own t
-        total, sums = float(self.observed[-1]), np.sign(move) * (self.sums @ line)
-        apart, along = (
-            abs(move) * (total - self.sums[:, -1]),
-            abs(move) * (total + self.sums[:, -1]),
-        )
+        total = float(self.observed[-1])
+        sums = np.sign(move) * (self.sums @ line)
+        apart = abs(move) * (total - self.sums[:, -1])
+        along = abs(move) * (total + self.sums[:, -1])
         with np.errstate(divide="ignore", invalid="ignore"):
             until = np.maximum(sums / apart, -sums / along)
         # no flip, or all flips: reached by any t
@@ -114,7 +115,9 @@ class SignFlipTest:
     def __init__(
         self, units: Units, g: Transform, limits: tuple[float, float], *flips: int
     ) -> None:
-        self.g, self.limits, self._straight = g, limits, known(g).is_identity
+        self.g = g
+        self.limits = limits
+        self._straight = known(g).is_identity
         self.means = float(units.mean[0]), float(units.mean[1])
         centered = units.sums[:, 1] - units.weight * units.mean[1]
         terms = np.stack([units.difference, centered, units.weight], 1)
@@ -124,14 +127,17 @@ class SignFlipTest:
 
     def difference(self, level: float) -> tuple[float, float, float, bool]:
         """Ends of the interval; p-value of no difference; False if an end is the limit of the possible values."""
-        p_value, alpha = self.flips.p_value(np.eye(3)[0]), 1 - level + ROUNDING
+        p_value = self.flips.p_value(np.eye(3)[0])
+        alpha = 1 - level + ROUNDING
         (one, first), (other, second) = (
             self._end(direction, alpha, p_value <= alpha) for direction in (1.0, -1.0)
         )
-        low, high = min(one, other), max(one, other)
+        low = min(one, other)
+        high = max(one, other)
         if p_value > alpha:  # an end may be 0 up to rounding
             slack = 1e-12 * (high - low) if high - low < math.inf else 0.0
-            low, high = low if low < -slack else 0.0, high if high > slack else 0.0
+            low = low if low < -slack else 0.0
+            high = high if high > slack else 0.0
         return low, high, p_value, first & second
 
     def p_value(self, null: float) -> float:
@@ -169,9 +175,11 @@ class SignFlipTest:
         if differs and equal > 0:
             t = float(brentq(lambda t: min(beyond(t), equal), 0.0, equal, xtol=1e-300, rtol=1e-11))
         elif 0 < t < math.inf:
-            inside, gap = 0.0, beyond(t)
+            inside = 0.0
+            gap = beyond(t)
             while 0 < gap < math.inf:
-                inside, t = t, 2 * t
+                inside = t
+                t = 2 * t
                 gap = beyond(t)
             t = math.inf if gap > 0 else float(brentq(beyond, inside, t, xtol=1e-300, rtol=1e-11))
         return self._at(direction * t), t < math.inf
@@ -181,7 +189,8 @@ class SignFlipTest:
         return np.array([1.0, -1.0]) * transform_slopes(self.g, np.array([a, b]))
 
     def _pair(self, t: float) -> tuple[float, float]:
-        (a, b), (low, high) = self.means, self.limits
+        (a, b) = self.means
+        (low, high) = self.limits
         return min(max(a - t, low), high), min(max(b + t, low), high)
 
     def _at(self, t: float) -> float:
@@ -204,11 +213,13 @@ def max_t_p_values(
     each[np.abs(each) <= 1e-13 * (np.abs(columns) @ np.abs(lines))] = 0.0
     norm = np.sqrt((each**2).sum(0))
     norm[norm == 0] = np.inf  # statistics are 0
-    observed, statistics = np.abs(each.sum(0)) / norm, np.abs(flips.sums @ lines) / norm
+    observed = np.abs(each.sum(0)) / norm
+    statistics = np.abs(flips.sums @ lines) / norm
     # a flip with the observed sum counts, whatever the rounding
     bar = observed - 1e-12 * (flips.size @ np.abs(lines)) / norm
     order = np.argsort(-observed, kind="stable")
-    largest, adjusted = np.zeros(len(statistics)), np.ones(len(observed))
+    largest = np.zeros(len(statistics))
+    adjusted = np.ones(len(observed))
     for j in order[::-1]:  # against the largest of itself and of less significant ones
         np.maximum(largest, statistics[:, j], out=largest)
         adjusted[j] = flips.share(largest >= bar[j])

@@ -160,13 +160,29 @@ def confidence_intervals(
         base = dataclasses.replace(measure, view="base")
         sample, clusters = source.sample(measure)
         if base not in found:
-            options = confidence_level, method, clusters, n_resamples, seed
-            found[base] = estimate(measure.definition, sample, measure.rank_type, *options)
-        in_view = found[base].in_view(measure, sample)
-        rows.append(Interval(key, measure.value_or_nan(analysis), **in_view._asdict()))
+            found[base] = estimate(
+                measure.definition,
+                sample,
+                measure.rank_type,
+                confidence_level,
+                method,
+                clusters,
+                n_resamples,
+                seed,
+            )
+        ends = found[base].in_view(measure, sample)._asdict()
+        rows.append(Interval(key, measure.value_or_nan(analysis), **ends))
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
-    number, unit, num_clusters, effective = _size(source, estimated)
-    return Intervals(tuple(rows), confidence_level, method, number, num_clusters, effective, unit)
+    size = _size(source, estimated)
+    return Intervals(
+        tuple(rows),
+        confidence_level,
+        method,
+        size.number,
+        size.num_clusters,
+        size.effective_clusters,
+        size.unit,
+    )
 
 
 def intervals_of(

@@ -31,8 +31,10 @@ from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shorten
 
 # names of tests
-SIGN_FLIPS, MCNEMAR = "sign-flip permutation", "exact McNemar"
-T_OVER_BOTH, T_OVER_TASKS = "t over seeds and tasks", "t over tasks"
+SIGN_FLIPS = "sign-flip permutation"
+MCNEMAR = "exact McNemar"
+T_OVER_BOTH = "t over seeds and tasks"
+T_OVER_TASKS = "t over tasks"
 
 
 class Draws(NamedTuple):
@@ -79,8 +81,10 @@ class PairTest:
         draws: Draws,
     ) -> None:
         units.require_two()
-        self.units, self.definition = units, definition
-        self.limits, self.draws = limits, draws
+        self.units = units
+        self.definition = definition
+        self.limits = limits
+        self.draws = draws
 
     def tested(self, level: float) -> Tested:
         """Interval of a confidence level, and test of no difference."""
@@ -155,8 +159,10 @@ class PairedMeasure:
         clusters: Clusters | None,
         draws: Draws,
     ) -> None:
-        self.measure, self.draws = measure, draws
-        self.definition, self.rank_type = measure.definition, measure.rank_type
+        self.measure = measure
+        self.draws = draws
+        self.definition = measure.definition
+        self.rank_type = measure.rank_type
         source = PairedSource([*rows_a, *rows_b])
         self.samples, self.used = measure.sample(source)
         if not len(self.used):
@@ -171,7 +177,8 @@ class PairedMeasure:
             moments = measure.moments(self.samples[0])
             in_view, self.slope = affine_view(self.definition, measure.view, moments)
             values = list(map(in_view, values))
-        self.a, self.b = float(np.mean(values[: self.num_a])), float(np.mean(values[self.num_a :]))
+        self.a = float(np.mean(values[: self.num_a]))
+        self.b = float(np.mean(values[self.num_a :]))
 
     def comparison(self, level: float) -> Comparison:
         """Compare the two models at a confidence level, in the view of the measure."""
@@ -241,7 +248,8 @@ class PairedMeasure:
 
     def differences_of(self, index: IntArray, number: IntArray) -> FloatArray:
         """Sums of w (f^A - f^B) of clusters (u,), by the cluster of each row (n,) and the number of equal ones."""
-        first, own = self.samples[0], index[self.used]
+        first = self.samples[0]
+        own = index[self.used]
         mass = first.weight * (first.count / number[own])
         terms = mass[:, None] * self.values[:, :2]
         sums = np.stack([np.bincount(own, term, len(number)) for term in terms.T], 1)

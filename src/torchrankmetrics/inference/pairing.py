@@ -154,6 +154,37 @@ def as_table(evaluation: Evaluation) -> RankTable:
     return evaluation if isinstance(evaluation, RankTable) else evaluation.table()
 
 
+def _have_ids(runs: Sequence[Rows], names: Sequence[str]) -> bool:
+    """Whether the tasks of all runs have sample ids; ValueError if those of some have."""
+    without = [Columns(rows).sample_id == ABSENT for rows in runs]
+    if all(absent.all() for absent in without):
+        return False
+    for name, absent in zip(names, without, strict=True):
+        if absent.any():
+            raise ValueError(
+                f"{name} has tasks without a sample_id, others have them: pass sample_id= to "
+                "every update of both (to a file, a column sample_id)"
+            )
+    return True
+
+
+def _check_order(run: Evaluation, rows: Rows, num_tasks: int, name: str, first: str) -> None:
+    """Check that rows without sample ids are as many as those of the first run, and in the order of the tasks."""
+    if not _has_order(run, rows):
+        raise ValueError(
+            f"{name} has no sample ids and its rows are sorted or merged, as table(), "
+            "compact() and storage='counts' return them: their order may not be that of the "
+            "tasks. Pass sample_id= to every update (to a file, a column sample_id), or "
+            "compare Ranks or the collections"
+        )
+    if len(rows) != num_tasks:
+        raise ValueError(
+            f"{name} has {len(rows)} tasks, {first} has {num_tasks}; without sample "
+            "ids tasks are aligned by order: pass sample_id= to every update (to a file, a "
+            "column sample_id), or ranks of the same tasks in the same order"
+        )
+
+
 def paired_rows(
     runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
 ) -> tuple[list[Rows], Clusters | None]:
@@ -167,15 +198,7 @@ def paired_rows(
         check_complete(table, name)
         given.append(table.rows.cpu().numpy())
     ranked = [rows[~is_empty_query(rows)] for rows in given]
-    without_id = [Columns(rows).sample_id == ABSENT for rows in ranked]
-    by_id = not all(absent.all() for absent in without_id)
-    if lacking := [
-        name for name, absent in zip(names, without_id, strict=True) if by_id and absent.any()
-    ]:
-        raise ValueError(
-            f"{lacking[0]} has tasks without a sample_id, others have them: pass sample_id= to "
-            "every update of both (to a file, a column sample_id)"
-        )
+    by_id = _have_ids(ranked, names)
     # an analysis warns of NaN scores and of repeats that differ, and raises errors that an
     # accelerator has flagged
     analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
@@ -183,19 +206,8 @@ def paired_rows(
     for run, rows, name in zip(runs, ordered, names, strict=True):
         if by_id:
             _check_same_ids(ordered[0], rows, names[0], name)
-        elif not _has_order(run, rows):
-            raise ValueError(
-                f"{name} has no sample ids and its rows are sorted or merged, as table(), "
-                "compact() and storage='counts' return them: their order may not be that of the "
-                "tasks. Pass sample_id= to every update (to a file, a column sample_id), or "
-                "compare Ranks or the collections"
-            )
-        elif len(rows) != len(ordered[0]):
-            raise ValueError(
-                f"{name} has {len(rows)} tasks, {names[0]} has {len(ordered[0])}; without sample "
-                "ids tasks are aligned by order: pass sample_id= to every update (to a file, a "
-                "column sample_id), or ranks of the same tasks in the same order"
-            )
+        else:
+            _check_order(run, rows, len(ordered[0]), name, names[0])
         check_same_tasks(ordered[0], rows, names[0], name)
     if not isinstance(cluster, str | None):
         if not by_id:
@@ -258,7 +270,8 @@ def _task(place: tuple[int, int]) -> str:
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     """Raise a ValueError if tasks differ in anything except their ranks; rows (n, 10) of both, in one order."""
-    one, other = Columns(a), Columns(b)
+    one = Columns(a)
+    other = Columns(b)
     columns = {
         name: (getattr(one, name), getattr(other, name))
         for name in ("side", "num_candidates", "group")
@@ -270,7 +283,8 @@ def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     }.items():
         different = np.flatnonzero(x != y)
         if len(different):
-            at, sample = different[0], int(one.sample_id[different[0]])
+            at = different[0]
+            sample = int(one.sample_id[different[0]])
             task = str(at) if sample == ABSENT else _task((int(one.side[at]), sample))
             raise ValueError(
                 f"{name_a} and {name_b} differ in {name} at {len(different)} tasks, first task "

@@ -92,7 +92,8 @@ def _have_same_names(parts: Sequence[Rows], label: IntArray) -> bool:
     if (has_name.any(0) != has_name.all(0)).any():
         return False
     for part in parts:
-        own, named = Columns(part), Columns(part).query >= 0
+        own = Columns(part)
+        named = Columns(part).query >= 0
         # the label separates different names; equal queries without a name may have several labels
         keys = np.stack([own.side, own.query, label], 1)[named]
         if len(np.unique(keys, axis=0)) > len(np.unique(keys[:, :2], axis=0)):
@@ -104,7 +105,7 @@ def _have_same_sizes(found: "Sequence[QuerySample]") -> bool:
     first = found[0]
     return all(
         np.array_equal(one.count, first.count)
-        and np.array_equal(one.num_answers, first.num_answers)
+        and np.array_equal(one.num_relevant, first.num_relevant)
         for one in found
     )
 
@@ -140,7 +141,8 @@ class ClusteredSource:
         if measure is not None:
             sample, clusters = self.sample(measure)
         elif self.clusters is None:
-            sample, clusters = self.analysis.sample(), None
+            sample = self.analysis.sample()
+            clusters = None
         else:
             (sample,), used = PairedSource([self.analysis.all_rows]).sample("both", "micro", 1)
             clusters = self.clusters.take(used)

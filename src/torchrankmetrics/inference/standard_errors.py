@@ -1,5 +1,6 @@
 """Standard errors and confidence intervals of metrics, from the influences of independent ranking tasks or clusters."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -123,7 +124,8 @@ class Units:
     @cached_property
     def difference(self) -> FloatArray:
         """(u,) sums of w (f^A - f^B) of the first two means; 0 if it is rounding."""
-        first, second = self.sums[:, 0], self.sums[:, 1]
+        first = self.sums[:, 0]
+        second = self.sums[:, 1]
         difference = first - second
         difference[np.abs(difference) <= 1e-13 * (np.abs(first) + np.abs(second))] = 0.0
         return difference
@@ -218,7 +220,8 @@ def interval_through(
 ) -> Estimate:
     """Transform the standard error and the ends for a mean by a monotone g (delta method), within its limits."""
     error, low, high = of_mean
-    low, high = max(low, limits[0]), min(high, limits[1])
+    low = max(low, limits[0])
+    high = min(high, limits[1])
     effective_tasks = units.effective_tasks(units.influence[:, 0])
     if definition.is_share:
         effective_tasks = share_effective_tasks(units, effective_tasks)
@@ -234,11 +237,9 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 +
     a^2 T^3 / 27 + a / 6 is inverted at Student's quantiles.
     """
-    u, mean, error = (
-        units.influence[:, 0],
-        float(units.mean[0]),
-        math.sqrt(float(units.covariance[0, 0])),
-    )
+    u = units.influence[:, 0]
+    mean = float(units.mean[0])
+    error = math.sqrt(float(units.covariance[0, 0]))
     if error == 0:
         return mean, mean
     a = float((units.count * u**3).sum()) / float((units.count * u**2).sum()) ** 1.5
@@ -284,7 +285,8 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
         n = min(n, units.effective)
     quantile = student.ppf((1 + level) / 2, freedom)
     low, high = wilson(p, n, float(quantile))
-    hits, misses = p * n, (1 - p) * n
+    hits = p * n
+    misses = (1 - p) * n
     if 0 < hits <= _FEW:
         low = min(low, float(chi2.ppf(1 - level, 2 * hits)) / 2 / n)
     if 0 < misses <= _FEW:
@@ -294,7 +296,8 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
 
 def wilson(p: float, n: float, z: float) -> tuple[float, float]:
     """Wilson's interval of a share p of n tasks, at the quantile z (doi:10.1080/01621459.1927.10502953)."""
-    center, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    center = p + z * z / (2 * n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     return (center - half) / scale, (center + half) / scale
 
@@ -302,7 +305,8 @@ def wilson(p: float, n: float, z: float) -> tuple[float, float]:
 def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray]:
     """Yield blocks (b, u) of the number of draws of each of u entries, with ``count`` (u,) equal units per entry."""
     rng = np.random.default_rng(seed)
-    u, n = len(count), int(count.sum())
+    u = len(count)
+    n = int(count.sum())
     step = max(1, _CELLS // max(u, n))
     for start in range(0, n_resamples, step):
         size = min(step, n_resamples - start)
@@ -318,26 +322,30 @@ def studentised_interval(
 ) -> tuple[float, float, float]:
     """Standard error and ends of the bootstrap-t interval of a mean: M - q se, q quantiles of (M* - M) / se*."""
     # Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593)
-    mean, weight = float(units.mean[0]), units.weight
+    mean = float(units.mean[0])
+    weight = units.weight
     centered = units.sums[:, 0] - weight * mean
     columns = np.stack([weight, centered, weight**2, weight * centered, centered**2], 1)
 
-    def ratio_and_error(draws: FloatArray) -> tuple[FloatArray, FloatArray]:
-        total, first, ww, wc, cc = (draws @ columns).T
-        moved = first / total
-        square = cc - 2 * moved * wc + moved**2 * ww
-        error = np.sqrt(np.maximum(square, 0) * units.size / (units.size - 1)) / total
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.nan_to_num(moved / error, nan=0.0, posinf=np.inf, neginf=-np.inf), error
-
-    error = float(ratio_and_error(units.count[None].astype(np.float64))[1][0])
+    error = float(_ratio_and_error(columns, units.count[None].astype(np.float64), units.size)[1][0])
     if error == 0:
         return 0.0, mean, mean
-    ratios = np.concatenate(
-        [ratio_and_error(draws)[0] for draws in redraws(units.count, n_resamples, seed)]
-    )
+    draws = redraws(units.count, n_resamples, seed)
+    ratios = np.concatenate([_ratio_and_error(columns, one, units.size)[0] for one in draws])
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], method="nearest").tolist()
     return error, mean - high * error, mean - low * error
+
+
+def _ratio_and_error(
+    columns: FloatArray, draws: FloatArray, size: int
+) -> tuple[FloatArray, FloatArray]:
+    """Studentized means and standard errors of resamples (draws, units) of columns (units, 5)."""
+    total, first, ww, wc, cc = (draws @ columns).T
+    moved = first / total
+    square = cc - 2 * moved * wc + moved**2 * ww
+    error = np.sqrt(np.maximum(square, 0) * size / (size - 1)) / total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(moved / error, nan=0.0, posinf=np.inf, neginf=-np.inf), error
 
 
 def student_interval(
@@ -402,28 +410,34 @@ def replicate_values(
     else:
         unit, drawn = clusters.units(samples[0].count)
     times = samples[0].count // drawn[unit]
-    weight, columns = samples[0].weight, []
-    for one in samples if rank_type != "expected" else ():
+    numbers = itertools.chain.from_iterable(redraws(drawn, n_resamples, seed))
+    if rank_type == "expected":
+        counts = (number[unit].astype(np.int64) * times for number in numbers)
+        return np.array([_expected(definition, samples, count) for count in counts]).T
+    mass = samples[0].weight * times
+    columns = []
+    for one in samples:
         x = apply_transform(definition.f, one.rank(rank_type), num_candidates=N)
         order = np.argsort(x)  # once, not in each median
-        columns.append((x[order], unit[order], (weight * times)[order]))
+        columns.append((x[order], unit[order], mass[order]))
+    found = [_aggregates(definition, columns, number) for number in numbers]
+    return np.stack([apply_transform(definition.g, one, "g") for one in np.array(found).T])
 
-    def values(number: FloatArray) -> list[float]:
-        if rank_type != "expected":
-            return [
-                float(aggregate(definition, x, mass * number[unit])) for x, unit, mass in columns
-            ]
-        count = number[unit].astype(np.int64) * times
-        redrawn = [
-            RankSample(x.optimistic, x.pessimistic, N, weight * (count > 0), count) for x in samples
-        ]
-        return [definition.value(one, rank_type) for one in redrawn]
 
-    result = np.array(
-        [values(row) for draws in redraws(drawn, n_resamples, seed) for row in draws]
-    ).T
-    return (
-        result
-        if rank_type == "expected"
-        else np.stack([apply_transform(definition.g, one, "g") for one in result])
-    )
+def _aggregates(
+    definition: RankDefinition,
+    columns: Sequence[tuple[FloatArray, IntArray, FloatArray]],
+    number: FloatArray,
+) -> list[float]:
+    """Aggregate f of each sample, of entries (f, unit, mass), with the number of draws of each unit."""
+    return [float(aggregate(definition, x, mass * number[unit])) for x, unit, mass in columns]
+
+
+def _expected(
+    definition: RankDefinition, samples: Sequence[RankSample], count: IntArray
+) -> list[float]:
+    """Expected values over tie orders of samples, with other numbers of tasks in their entries."""
+    N = samples[0].known_candidates if definition.uses_candidates else None
+    weight = samples[0].weight * (count > 0)
+    redrawn = [RankSample(one.optimistic, one.pessimistic, N, weight, count) for one in samples]
+    return [definition.value(one, "expected") for one in redrawn]

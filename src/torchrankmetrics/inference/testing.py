@@ -34,7 +34,8 @@ def share_difference(
 ) -> tuple[float, float]:
     """Interval of the difference of two paired shares: the wider of Tango's and Clopper and Pearson's of discordant."""
     # Tango 1998, Statist. Med. 17; Clopper and Pearson's agrees with McNemar's exact p
-    score, discordant = tango(only_a, only_b, num_tasks, level), only_a + only_b
+    score = tango(only_a, only_b, num_tasks, level)
+    discordant = only_a + only_b
     low, high = clopper_pearson(only_a, discordant, level) if discordant else (0.5, 0.5)
     low, high = ((2 * end - 1) * discordant / num_tasks for end in (low, high))
     return min(score[0], low), max(score[1], high)
@@ -78,7 +79,9 @@ def _score(only_a: float, only_b: float, n: float, delta: float) -> float:
     q = (math.sqrt(max(b * b + 8 * n * only_b * delta * (1 - delta), 0.0)) - b) / (4 * n)
     variance = n * (2 * q + delta - delta * delta)
     gap = n * abs((only_a - only_b) / n - delta)
-    return gap / math.sqrt(variance) if variance > 0 else (math.inf if gap > 0 else 0.0)
+    if variance > 0:
+        return gap / math.sqrt(variance)
+    return math.inf if gap > 0 else 0.0
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
@@ -102,7 +105,9 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     p = given[tested]
     if (wrong := (p < 0) | (p > 1)).any():
         raise ValueError(f"p_values must be in [0, 1], got {p[wrong][0]}")
-    order, adjusted, stepped = np.argsort(p, kind="stable"), given.copy(), np.empty_like(p)
+    order = np.argsort(p, kind="stable")
+    adjusted = given.copy()
+    stepped = np.empty_like(p)
     stepped[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
     adjusted[tested] = stepped
     return adjusted
@@ -163,11 +168,14 @@ class SeededModels:
     """
 
     def __init__(self, units: Units, sizes: tuple[int, ...], g: Transform) -> None:
-        self.units, self.sizes = units, sizes
+        self.units = units
+        self.sizes = sizes
         values = apply_transform(g, units.mean, "g")
         influence = units.influence * transform_slopes(g, units.mean)
-        value, means = [], []
-        self.between, self.interaction = [], []
+        value = []
+        means = []
+        self.between = []
+        self.interaction = []
         for end, size in zip(np.cumsum(sizes), sizes, strict=True):
             model = slice(end - size, end)
             value.append(float(values[model].mean()))
@@ -186,6 +194,26 @@ class SeededModels:
         If either of two has a single run, only tasks are regarded as random.
         """
         value = float(np.subtract.reduce(self.value[list(models)]))
+        split = self._split(models)
+        error = math.sqrt(split.total)
+        rounding = 1e-12 * max(abs(float(self.value[i])) for i in models)
+        least = max(2.0 ** (1 - self.units.size), sys.float_info.min)
+        if error <= rounding:
+            value = value if abs(value) > rounding else 0.0
+            half = math.inf if value and len(models) > 1 and least > 1 - level else 0.0
+            none = SeedSplit(0.0, 0.0, 0.0, split.num_seeds)
+            return SeededEstimate(
+                value, 0.0, math.inf, value - half, value + half, none, rounding, least
+            )
+        known = models if min(split.num_seeds) > 1 else ()
+        parts = [(self.between[i], self.sizes[i] - 1) for i in known]
+        parts.append((split.tasks, self.units.size - 1))
+        freedom = _satterthwaite(parts)
+        ends = student_interval(value, error, freedom, level)
+        return SeededEstimate(value, error, freedom, *ends, split, rounding, least)
+
+    def _split(self, models: Sequence[int]) -> SeedSplit:
+        """Variance of a value or difference by its sources: seeds, tasks and their interaction."""
         influence = np.subtract.reduce(self.influence.T[list(models)])
         sizes = tuple(self.sizes[i] for i in models)
         known = models if min(sizes) > 1 else ()
@@ -193,30 +221,16 @@ class SeededModels:
         interaction = sum(self.interaction[i] for i in known)
         # the variance between runs and the variance between tasks both contain the interaction once
         seeds = sum(max(self.between[i] - self.interaction[i], 0.0) for i in known)
-        tasks = max(of_tasks - interaction, 0.0)
-        split = SeedSplit(seeds, tasks, interaction, sizes)
-        error, rounding = (
-            math.sqrt(split.total),
-            1e-12 * max(abs(float(self.value[i])) for i in models),
-        )
-        least = max(2.0 ** (1 - self.units.size), sys.float_info.min)
-        if error <= rounding:
-            value = value if abs(value) > rounding else 0.0
-            half = math.inf if value and len(models) > 1 and least > 1 - level else 0.0
-            split = SeedSplit(0.0, 0.0, 0.0, sizes)
-            return SeededEstimate(
-                value, 0.0, math.inf, value - half, value + half, split, rounding, least
-            )
-        parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [
-            (tasks, self.units.size - 1)
-        ]
-        squares = sum(v**2 / dof for v, dof in parts)
-        # without variance between runs and between tasks only the interaction remains
-        freedom = (
-            sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
-        )
-        ends = student_interval(value, error, freedom, level)
-        return SeededEstimate(value, error, freedom, *ends, split, rounding, least)
+        return SeedSplit(seeds, max(of_tasks - interaction, 0.0), interaction, sizes)
+
+
+def _satterthwaite(parts: Sequence[tuple[float, int]]) -> float:
+    """Degrees of freedom of a sum of independent variances, each with its own; the last is of the tasks."""
+    squares = sum(variance**2 / freedom for variance, freedom in parts)
+    # without variance between runs and between tasks only the interaction remains
+    if not squares > 0:
+        return float(parts[-1][1])
+    return sum(variance for variance, _ in parts) ** 2 / squares
 
 
 def clustered_p_value(
@@ -261,28 +275,39 @@ def clustered_p_value(
             f"{shorten(measure.key)}"
         )
     check_evaluation(evaluation, "evaluation")
+    kinds = _kinds(cluster, second_cluster)
+    rows, clusters = _clusters_of_kinds(evaluation, kinds)
+    measured = np.flatnonzero(used(rows, measure.side, definition.min_candidates))
+    sample = sample_of(rows[measured], measure.average)
+    centered, direction = _centered(definition, sample)
+    units = [
+        units_of(centered, sample.weight, sample.count, one.take(measured)) for one in clusters
+    ]
+    variance = _clustered_variance([float(one.covariance[0, 0]) for one in units])
+    if variance <= 0:
+        return 1.0
+    statistic = direction * float(units[0].mean[0]) / math.sqrt(variance)
+    p_value = stats.t.sf(statistic, min(one.freedom for one in units[: len(kinds)]))
+    return max(float(p_value), math.ulp(0.0))
+
+
+def _kinds(cluster: Cluster, second_cluster: Cluster | None) -> list[Cluster]:
+    """One or two kinds of clusters, checked."""
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
     for kind in kinds:
         if kind is None or (isinstance(kind, str) and kind not in ("group", "sample_id")):
             raise ValueError(
                 f"cluster must be 'group', 'sample_id' or integers, got {shorten(kind)}"
             )
-    rows, clusters = _clusters_of_kinds(evaluation, kinds)
-    measured = np.flatnonzero(used(rows, measure.side, definition.min_candidates))
-    sample = sample_of(rows[measured], measure.average)
-    null, direction = _null_mean(definition, sample)
-    centered = definition.unit_values(sample, "pessimistic") - null
-    units = [
-        units_of(centered, sample.weight, sample.count, one.take(measured)) for one in clusters
-    ]
-    variance, *others = (float(one.covariance[0, 0]) for one in units)
-    if others:  # inclusion-exclusion: pairs of tasks that share both clusters are in both variances
-        variance = max(variance, variance + others[0] - others[1])
-    if variance <= 0:
-        return 1.0
-    freedom = min(one.freedom for one in units[: len(kinds)])
-    statistic = direction * float(units[0].mean[0]) / math.sqrt(variance)
-    return max(float(stats.t.sf(statistic, freedom)), math.ulp(0.0))
+    return kinds
+
+
+def _clustered_variance(variances: list[float]) -> float:
+    """Variance for one kind of clusters, or for two and their intersections by inclusion-exclusion."""
+    first, *others = variances
+    if not others:
+        return first
+    return max(first, first + others[0] - others[1])
 
 
 def _clusters_of_kinds(
@@ -299,12 +324,13 @@ def _clusters_of_kinds(
     return rows, clusters
 
 
-def _null_mean(definition: RankDefinition, sample: RankSample) -> tuple[FloatArray, float]:
-    """Mean of f under random ranking for each entry (m,), and 1.0 if f is largest at rank 1, else -1.0."""
+def _centered(definition: RankDefinition, sample: RankSample) -> tuple[FloatArray, float]:
+    """Center f of each entry (m,) at its mean under random ranking; and 1.0 if f is largest at rank 1, else -1.0."""
     number, index = np.unique(sample.known_candidates, return_inverse=True)
     most = number.max()
     first, last = apply_transform(
         definition.f, np.array([1.0, float(most)]), num_candidates=np.full(2, most)
     )
     means = known(definition.f).null_moments(number)[0]
-    return means[index], 1.0 if first >= last else -1.0
+    direction = 1.0 if first >= last else -1.0
+    return definition.unit_values(sample, "pessimistic") - means[index], direction

@@ -99,17 +99,23 @@ def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | 
     # torch has no complex numbers of other floats
     if not is_own or model.node_emb.weight.dtype not in (torch.float32, torch.float64):
         return None, None
-    node, relation = model.node_emb.weight.detach(), model.rel_emb.weight.detach()
-    tail, head, similarity = torch.mul, torch.mul, "dot"
+    node = model.node_emb.weight.detach()
+    relation = model.rel_emb.weight.detach()
+    tail = torch.mul
+    head = torch.mul
+    similarity = "dot"
     if kind in ("ComplEx", "RotatE"):
         node = torch.complex(node, model.node_emb_im.weight.detach())
     if kind == "TransE" and model.p_norm in (1, 2):
         node = torch.nn.functional.normalize(node, p=model.p_norm, dim=-1)
-        tail, head, similarity = torch.add, torch.sub, f"l{model.p_norm:.0f}"
+        tail = torch.add
+        head = torch.sub
+        similarity = f"l{model.p_norm:.0f}"
     elif kind == "ComplEx":
         relation = torch.complex(relation, model.rel_emb_im.weight.detach())
     elif kind == "RotatE":
-        relation, similarity = torch.polar(torch.ones_like(relation), relation), "l2"
+        relation = torch.polar(torch.ones_like(relation), relation)
+        similarity = "l2"
     elif kind != "DistMult":
         return None, None
     table = Candidates(_as_real(node))
@@ -254,7 +260,8 @@ def _as_source(source: Any, name: str) -> Tensor:
     if isinstance(source, tuple) and len(source) == 2:
         index, kind = source
     elif hasattr(source, "edge_index"):
-        index, kind = source.edge_index, getattr(source, "edge_type", None)
+        index = source.edge_index
+        kind = getattr(source, "edge_type", None)
         if kind is None:
             raise TypeError(
                 f"{name} must have edge_type beside edge_index; without relations pass zeros"

@@ -273,6 +273,15 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
         finally:
             self._columns_of = None
 
+    def _add_relation_metrics(self) -> None:
+        """Add metrics of relations for each metric that was requested of both sides."""
+        there = self.collection.measures
+        both = [one for one in there.values() if one.side == "both"]
+        relations = [
+            replace(one, side="relation") for one in both if replace(one, side="head").key in there
+        ]
+        self.collection.add_metrics([one for one in relations if one.key not in there])
+
     def process_scores_(
         self,
         hrt_batch: Tensor,
@@ -296,14 +305,7 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
         first = self._ranked.get(target, 0)
         # few evaluations rank relations: others would compute a third more
         if target == LABEL_RELATION and first == 0:
-            there = self.collection.measures
-            by_side = [
-                one
-                for one in there.values()
-                if one.side == "both" and replace(one, side="head").key in there
-            ]
-            relations = [replace(one, side="relation") for one in by_side]
-            self.collection.add_metrics([one for one in relations if one.key not in there])
+            self._add_relation_metrics()
         group = hrt_batch[:, 1]
         if self.average == "macro":
             group = ((SIDE_CODES[target] << _ID_BITS | queries[:, 0]) << _ID_BITS) | queries[:, 1]
@@ -580,25 +582,7 @@ def rank_table(evaluator: pykeen.Evaluator[Any], triples: Integers | None = None
     if isinstance(evaluator, RankCollectionEvaluator):
         table = evaluator.collection.table()
     elif isinstance(evaluator, pykeen.RankBasedEvaluator):
-        tables = []
-        sampled = isinstance(evaluator, pykeen.SampledRankBasedEvaluator)
-        for side in sorted(evaluator.num_candidates, key=SIDE_CODES.__getitem__):
-            low, high = (
-                np.concatenate(evaluator.ranks[side, kind])
-                for kind in ("optimistic", "pessimistic")
-            )
-            sizes = np.concatenate(evaluator.num_candidates[side])
-            ids = np.arange(len(low))
-            columns: Any = {
-                "optimistic": low,
-                "pessimistic": high,
-                "num_candidates": sizes,
-                "sample_id": ids,
-            }
-            tables.append(
-                RankTable.from_numpy(columns | {"side": SIDE_CODES[side], "sampled": sampled})
-            )
-        table = RankTable.concatenate(tables)
+        table = _table_of_pykeen(evaluator)
     else:
         got = type(evaluator).__name__
         raise TypeError(
@@ -615,3 +599,21 @@ def rank_table(evaluator: pykeen.Evaluator[Any], triples: Integers | None = None
     if len(relation) != number:
         raise ValueError(f"triples must be the {number} that were evaluated, got {len(relation)}")
     return table.with_group(relation.to(table.rows.device)[table.sample_id])
+
+
+def _table_of_pykeen(evaluator: pykeen.RankBasedEvaluator) -> RankTable:
+    """Ranks that an evaluator of PyKEEN has collected, head before tail."""
+    sampled = isinstance(evaluator, pykeen.SampledRankBasedEvaluator)
+    tables = []
+    for side in sorted(evaluator.num_candidates, key=SIDE_CODES.__getitem__):
+        low = np.concatenate(evaluator.ranks[side, "optimistic"])
+        columns: Any = {
+            "optimistic": low,
+            "pessimistic": np.concatenate(evaluator.ranks[side, "pessimistic"]),
+            "num_candidates": np.concatenate(evaluator.num_candidates[side]),
+            "sample_id": np.arange(len(low)),
+            "side": SIDE_CODES[side],
+            "sampled": sampled,
+        }
+        tables.append(RankTable.from_numpy(columns))
+    return RankTable.concatenate(tables)

@@ -176,7 +176,7 @@ class RetrievalMetric(DropIn):
 
     def _is_empty(self, queries: QuerySample) -> npt.NDArray[np.bool_]:
         """Which queries have the value of ``empty_target_action``, (Q,)."""
-        return np.asarray(queries.num_answers == 0)
+        return np.asarray(queries.num_relevant == 0)
 
     def _aggregated(self, values: Tensor) -> Any:
         if not len(values):
@@ -336,10 +336,10 @@ class RetrievalFallOut(RetrievalMetric):
     def _values(self, queries: QuerySample) -> FloatArray:
         N = queries.num_candidates
         k = _ALL if self.top_k is None else self.top_k
-        return np.where(queries.num_answers == 0, np.minimum(k, N) / N, super()._values(queries))
+        return np.where(queries.num_relevant == 0, np.minimum(k, N) / N, super()._values(queries))
 
     def _is_empty(self, queries: QuerySample) -> npt.NDArray[np.bool_]:
-        return np.asarray(queries.num_answers == queries.num_candidates)
+        return np.asarray(queries.num_relevant == queries.num_candidates)
 
 
 class RetrievalRPrecision(RetrievalMetric):

@@ -1,6 +1,6 @@
 from .alignment import rank_alignment as rank_alignment
 from .facts import KnownFacts as KnownFacts, rank_facts as rank_facts
-from .known_answers import KnownAnswers as KnownAnswers
+from .known_positives import KnownPositives as KnownPositives
 from .known_triples import (
     RELATION_CATEGORIES as RELATION_CATEGORIES,
     KnownTriples as KnownTriples,

@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.kg.answers import AnsweredTable, answered, concatenate_tables
-from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_positives import KnownPositives
 from torchrankmetrics.kg.known_triples import as_facts, check_below
 from torchrankmetrics.kg.loop import ONLY, LoopOptions, QuerySide
 from torchrankmetrics.kg.query_tasks import QueryTasks
@@ -173,7 +173,7 @@ def _rank_side(
     if of_test is not None:
         options = options._replace(candidates=of_test[:, target])
     columns = ("left", "right") if side == "tail" else ("right", "left")
-    counterparts = KnownAnswers(true[:, query], true[:, target])
+    counterparts = KnownPositives(true[:, query], true[:, target])
     tasks = QueryTasks(test[:, [query]], test[:, target])
     one = QuerySide(side, score, tasks, {ONLY: counterparts.of_columns}, options, columns)
     ranked = one.rank(None, tqdm(disable=True))[ONLY]

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.kg.answers import AnsweredTable
 from torchrankmetrics.kg.candidates import CandidatesByRelation
-from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_positives import KnownPositives
 from torchrankmetrics.kg.known_triples import as_facts, split_facts
 from torchrankmetrics.kg.loop import ONLY, LoopOptions
 from torchrankmetrics.kg.scorers import Scores
@@ -56,7 +56,7 @@ class KnownFacts:
         known = known[:, : self._width + 1]
         self._missing = MissingTargets()
         self._heads, self._tails = (
-            KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES
+            KnownPositives(*split_facts(known, side)) for side in ENTITY_SIDES
         )
 
     def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:

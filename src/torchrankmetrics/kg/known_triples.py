@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.kg.candidates import excluded_by
-from torchrankmetrics.kg.known_answers import KnownAnswers, opened, verify, write_known
+from torchrankmetrics.kg.known_positives import KnownPositives, opened, verify, write_known
 from torchrankmetrics.ranking.arrays import Integers, as_ids, unique_rows
 from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices, MissingTargets
 from torchrankmetrics.validation import (
@@ -69,12 +69,10 @@ class KnownTriples:
         # a copy is made by columns, as the index reads them
         known = parts[0] if len(parts) == 1 else torch.cat([part.T for part in parts], 1).T
         # "relation" is added when it is first needed
-        tails, heads = (
-            KnownAnswers(known[:, :2], known[:, 2]),
-            KnownAnswers(known[:, 1:], known[:, 0]),
-        )
-        self._sides: dict[str, KnownAnswers] = {"tail": tails, "head": heads}
-        least = max(tails.index.num_answers, heads.index.num_answers)
+        tails = KnownPositives(known[:, :2], known[:, 2])
+        heads = KnownPositives(known[:, 1:], known[:, 0])
+        self._sides: dict[str, KnownPositives] = {"tail": tails, "head": heads}
+        least = max(tails.index.num_ids, heads.index.num_ids)
         self.num_entities = (
             least if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
         )
@@ -173,7 +171,7 @@ class KnownTriples:
     def _index_relations(self) -> None:
         if "relation" not in self._sides:
             queries, tails = self._sides["tail"].entries()
-            self._sides["relation"] = KnownAnswers(
+            self._sides["relation"] = KnownPositives(
                 torch.stack([queries[:, 0], tails], 1), queries[:, 1]
             )
 
@@ -233,7 +231,7 @@ class KnownTriples:
         unique, row = unique_rows(queries)
         return unique, torch.stack([row, own])
 
-    def _tasks(self, triples: Integers, side: EntitySide) -> tuple[KnownAnswers, Tensor, Tensor]:
+    def _tasks(self, triples: Integers, side: EntitySide) -> tuple[KnownPositives, Tensor, Tensor]:
         check_choice("side", side, ENTITY_SIDES)
         tasks = as_triples(triples, "triples")
         check_below(tasks[:, ::2], self.num_entities, "triples must hold entities")

@@ -38,7 +38,7 @@ def rank_long_table(
     higher_is_better: bool = True,
     with_queries: bool = True,
 ) -> RankTable:
-    """Rank the true candidates of a table with one row per query and candidate; each query must be whole.
+    """Rank the targets of a table with one row per query and candidate; each query must be whole.
 
     There is one task per true row, in their order, with ties and NaN as in ``rank_scores``. True
     rows that are excluded are not candidates of the other true rows of their query, which is the
@@ -110,14 +110,7 @@ def rank_long_tables(
     for number, table in enumerate(tables):
         columns = _read(table, side)
         if rest and len(columns["query"]):
-            if rest.keys() != columns.keys():
-                raise ValueError(
-                    f"partition {number} has other columns than the previous one: "
-                    f"{', '.join(columns)}"
-                )
-            columns = {
-                name: np.concatenate([rest[name], values]) for name, values in columns.items()
-            }
+            columns = _continued(rest, columns, number)
         if continued and len(columns["query"]):
             last = (columns["query"] == columns["query"][-1]) & (
                 columns["side"] == columns["side"][-1]
@@ -130,6 +123,15 @@ def rank_long_tables(
     if rest:
         _check_new(rest, number, seen)
         yield _rank(rest, num_rows, higher_is_better, with_queries)
+
+
+def _continued(rest: Arrays, columns: Arrays, number: int) -> Arrays:
+    """Rows of a query of the previous partition, and the rows of partition ``number`` behind them."""
+    if rest.keys() != columns.keys():
+        raise ValueError(
+            f"partition {number} has other columns than the previous one: {', '.join(columns)}"
+        )
+    return {name: np.concatenate([rest[name], values]) for name, values in columns.items()}
 
 
 def _check_new(columns: Arrays, number: int, seen: dict[int, npt.NDArray[np.int64]]) -> None:
@@ -147,11 +149,43 @@ def _check_new(columns: Arrays, number: int, seen: dict[int, npt.NDArray[np.int6
 
 def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     """Columns of a table as arrays, checked, with a column of sides and one of excluded rows."""
-    listed = (
-        table
-        if isinstance(table, Mapping)
-        else getattr(table, "column_names", getattr(table, "columns", None))
-    )
+    found = _arrays(table)
+    found["query"] = _read_queries(found["query"])
+    found.setdefault("excluded", np.zeros_like(found["true"], dtype=bool))
+    for name in ("true", "excluded"):
+        found[name] = _read_booleans(found[name], name)
+    if side is not None and "side" in found:
+        raise ValueError("side is a column of the table already")
+    code = SIDE_CODES[check_choice("side", side, SIDE_CODES)]
+    if "side" in found:
+        found["side"] = of_text(found["side"], "side")
+    else:
+        found["side"] = np.full(len(found["query"]), code)
+    check_side_codes(found["side"])
+    return found
+
+
+def _arrays(table: LongTable) -> Arrays:
+    """Columns of a table without nulls, (T,) each."""
+    found = {}
+    for name in _column_names(table):
+        values = table[name]
+        nulls = getattr(values, "null_count", 0)
+        number = nulls() if callable(nulls) else nulls
+        if number:
+            raise ValueError(f"{name} has {number} nulls: every row needs a value")
+        found[name] = np.asarray(values)
+    if {array.shape for array in found.values()} != {(found["query"].size,)}:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
+        raise ValueError(f"columns must be (T,), all of one length; got {shapes}")
+    return found
+
+
+def _column_names(table: LongTable) -> list[str]:
+    """Names of the columns of a table, checked."""
+    listed = table
+    if not isinstance(table, Mapping):
+        listed = getattr(table, "column_names", getattr(table, "columns", None))
     if listed is None:
         raise TypeError(
             "table must have named columns (pandas, pyarrow, Polars, a dict), got "
@@ -163,34 +197,15 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
             f"columns must be among {', '.join(_COLUMNS)}, with the first four; got "
             f"{', '.join(names)}"
         )
-    found = {}
-    for name in names:
-        nulls = getattr(values := table[name], "null_count", 0)
-        if number := nulls() if callable(nulls) else nulls:
-            raise ValueError(f"{name} has {number} nulls: every row needs a value")
-        found[name] = np.asarray(values)
-    if {array.shape for array in found.values()} != {(found["query"].size,)}:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
-        raise ValueError(f"columns must be (T,), all of one length; got {shapes}")
-    found["query"] = _read_queries(found["query"])
-    found.setdefault("excluded", np.zeros_like(found["true"], dtype=bool))
-    for name in ("true", "excluded"):
-        array = found[name]
-        if (
-            len(array)
-            and array.dtype != bool
-            and not (array.dtype.kind in "iu" and np.isin(array, (0, 1)).all())
-        ):
-            raise TypeError(f"{name} must hold booleans, or 0 and 1; got {array.dtype}")
-        found[name] = array.astype(bool)
-    if side is not None and "side" in found:
-        raise ValueError("side is a column of the table already")
-    code = SIDE_CODES[check_choice("side", side, SIDE_CODES)]
-    found["side"] = (
-        of_text(found["side"], "side") if "side" in found else np.full(len(found["query"]), code)
-    )
-    check_side_codes(found["side"])
-    return found
+    return names
+
+
+def _read_booleans(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.bool_]:
+    """Read booleans, or integers 0 and 1; an empty column may have any dtype."""
+    is_binary = array.dtype.kind in "iu" and np.isin(array, (0, 1)).all()
+    if len(array) and array.dtype != bool and not is_binary:
+        raise TypeError(f"{name} must hold booleans, or 0 and 1; got {array.dtype}")
+    return array.astype(bool)
 
 
 def _read_queries(query: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -224,10 +239,9 @@ def _rank(
     if (side != side[:1]).any():
         owner = np.unique(owner * 4 + side, return_inverse=True)[1].reshape(-1)
     _check_whole(columns, owner, num_rows)
-    true, query, excluded = (
-        torch.from_numpy(part) for part in (columns["true"], owner, columns["excluded"])
-    )
-    ranks, place = rank_listed(scores, true, query, excluded)
+    true = torch.from_numpy(columns["true"])
+    excluded = torch.from_numpy(columns["excluded"])
+    ranks, place = rank_listed(scores, true, torch.from_numpy(owner), excluded)
     at = place.numpy()
     names = (*_PER_TASK, "query") if with_queries else _PER_TASK
     facts: dict[str, Any] = {name: columns[name][at] for name in names if name in columns}
@@ -255,10 +269,8 @@ def _check_whole(columns: Arrays, owner: npt.NDArray[np.int64], num_rows: int | 
         wrong |= number != check_int("num_rows", num_rows, 1)
     if wrong.any():
         first = int(wrong.argmax())
-        query, rows = (
-            columns["query"][owner == first][0],
-            "" if num_rows is None else f" and {num_rows} rows",
-        )
+        query = columns["query"][owner == first][0]
+        rows = "" if num_rows is None else f" and {num_rows} rows"
         raise ValueError(
             f"query {query} has {number[first]} rows here, {true[first]} of them true; it "
             f"must be whole in one partition, with a relevant item{rows}: partition the table by "

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.kg.answers import AnsweredTable, answered
 from torchrankmetrics.kg.candidates import CandidatesByRelation
-from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_positives import KnownPositives
 from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, check_vectors
 from torchrankmetrics.kg.loop import ONLY, LoopOptions, QuerySide
 from torchrankmetrics.kg.query_tasks import QueryTasks
@@ -249,8 +249,8 @@ def rank_complex_queries(
     pairs = _pairs(hard, "hard")
     query, own = pairs
     both = pairs if easy is None else torch.cat([pairs, _pairs(easy, "easy").to(pairs.device)], 1)
-    known = KnownAnswers(*both)
-    if both.shape[1] > len(known.index.answers):
+    known = KnownPositives(*both)
+    if both.shape[1] > len(known.index.positives):
         raise _repeated_answer(both)
     group = torch.zeros_like(query) if pattern is None else _patterns(pattern, query)
     options = LoopOptions(None, batch_size, backend, higher_is_better, progress, top_k)

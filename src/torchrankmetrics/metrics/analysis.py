@@ -161,7 +161,7 @@ class Analysis:
     @property
     def num_queries(self) -> int:
         """Number of queries with a relevant item."""
-        return int(self.queries.count[self.queries.num_answers > 0].sum())
+        return int(self.queries.count[self.queries.num_relevant > 0].sum())
 
     def queries_for(self, definition: "QueryDefinition") -> "QuerySample":
         """The queries with the items that a metric counts as relevant."""
@@ -238,7 +238,7 @@ class Analysis:
         from torchrankmetrics.table.queries import of_side
 
         queries = self.queries_for(definition)
-        return bool((of_side(queries, side) & (queries.num_answers > 0)).any())
+        return bool((of_side(queries, side) & (queries.num_relevant > 0)).any())
 
 
 class _GroupAnalysis(Analysis):

@@ -302,19 +302,19 @@ class RankMetric(RowOwner, Metric):
         num_candidates: npt.ArrayLike,
         *,
         weight: npt.ArrayLike | None = None,
-        num_answers: npt.ArrayLike = 1,
+        num_relevant: npt.ArrayLike = 1,
     ) -> Moments:
         """Return mean and variance of the base value under random ranking; needs no data.
 
         Args:
             num_candidates (array-like): integers >= 1, (tasks,) or (queries,).
             weight (array-like, default None): numbers >= 0 of that shape; None: equal.
-            num_answers (array-like, default 1): for query metrics, relevant items of each query
+            num_relevant (array-like, default 1): for query metrics, relevant items of each query
                 (queries,), or one int.
         """
         given: Any = (
             ("num_candidates", num_candidates),
-            ("num_answers", num_answers),
+            ("num_relevant", num_relevant),
             ("weight", weight),
         )
         N, m, w = (

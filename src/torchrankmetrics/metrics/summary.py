@@ -136,7 +136,7 @@ def _notes(analysis: Analysis) -> list[str]:
     if sample.tie_mass > 0:
         gap = float((sample.mass * (sample.pessimistic - sample.optimistic)).sum() / sample.total)
         notes.append(
-            f"{100 * sample.tie_mass / sample.total:.1f}% of the true candidates share their score "
+            f"{100 * sample.tie_mass / sample.total:.1f}% of the targets share their score "
             f"with others (mean pessimistic minus optimistic rank {gap:.2f}); scores in bfloat16 "
             "are a common cause"
         )

@@ -214,7 +214,7 @@ def check_empty_queries(
     from torchrankmetrics.table.queries import empty_queries_error, of_side
 
     queries = analysis.queries_for(definition)
-    is_empty = (queries.num_answers == 0) & of_side(queries, side)
+    is_empty = (queries.num_relevant == 0) & of_side(queries, side)
     if not is_empty.any() or (empty_queries == "zero" and definition.counts_empty):
         return
     lacking = "relevant item"

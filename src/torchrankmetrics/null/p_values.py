@@ -165,10 +165,11 @@ def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[flo
 
 def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
     """How far rounding, also of the inverse of g, may have moved the mean of f."""
-    width, size = top - bottom, max(abs(bottom), abs(top))
-    slack = (
-        EQUAL[0] * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
-    )
+    width = top - bottom
+    size = max(abs(bottom), abs(top))
+    slack = 0.0
+    if math.isfinite(mean):
+        slack = EQUAL[0] * (min(width, abs(mean)) if width > 0 else size)
     slack += EQUAL[1] * size + (1e-14 * width if bottom < 0 < top else 0.0)
     absolute, share = g.inverse_error
     return slack + (absolute + share * width)
@@ -176,7 +177,8 @@ def _slack(g: KnownTransform, mean: float, bottom: float, top: float) -> float:
 
 def _log_extreme(definition: RankDefinition, value: float, counts: CandidateCounts) -> float:
     """The largest (smallest) rank: all are at most m with probability prod min(m, N_i) / N_i."""
-    largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
+    largest = definition.aggregation == "maximum"
+    at_most = not definition.higher_is_better
     # at most x: r <= floor x; at least x: not r < x
     rank = math.floor(value) if at_most else math.ceil(value) - 1
     m = np.clip(rank, 0, counts.num_candidates)

@@ -151,7 +151,8 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     >>> to_svg(fig, "Ranks of a model")[:4]
     '<svg'
     """
-    plt, content = pyplot(), io.StringIO()
+    plt = pyplot()
+    content = io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
         metadata = dict.fromkeys(("Date", "Creator"))
         fig.savefig(content, format="svg", transparent=True, bbox_inches="tight", metadata=metadata)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import FloatArray
@@ -98,6 +99,34 @@ def by_dataset(
     3
     """
     confidence_level = check_confidence_level(confidence_level)
+    data = _datasets(evaluations, metric)
+    models = list(dict.fromkeys(model for one in data for model in one.analyses))
+    draw.check_series(models)
+    if ax is not None and (hasattr(ax, "get_xlim") or len(ax) != 3):
+        raise ValueError(
+            f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}"
+        )
+    axes: list[Axes] = list(draw.new_axes(8.7, 3.0, 3) if ax is None else ax)
+    fig, _ = draw.canvas(axes[0])
+    # (datasets, models, 3): value, low, high
+    ends = np.array([one.intervals(models, confidence_level) for one in data])
+    for panel, view in zip(axes, _VIEWS, strict=True):
+        values = _draw_view(panel, data, models, ends.swapaxes(0, 1), view)
+    _draw_chance(axes, data, values[np.isfinite(values)])
+    if ax is None:
+        fig.legend(
+            *axes[0].get_legend_handles_labels(),
+            frameon=False,
+            fontsize=draw.SMALL,
+            ncols=4,
+            loc="outside upper center",
+        )
+    else:
+        draw.legend(axes[0])
+    return fig, axes
+
+
+def _datasets(evaluations: Mapping[str, Models], metric: str) -> list[_Dataset]:
     definition = base_definition(metric)
     if not definition.has_view("adjusted_index"):
         raise ValueError(
@@ -107,34 +136,7 @@ def by_dataset(
         raise TypeError(
             f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}"
         )
-    data = {
-        str(name): _Dataset(str(name), given, definition) for name, given in evaluations.items()
-    }
-    models = list(dict.fromkeys(model for one in data.values() for model in one.analyses))
-    draw.check_series(models)
-    if ax is not None and (hasattr(ax, "get_xlim") or len(ax) != 3):
-        raise ValueError(
-            f"ax must be 3 axes, as in fig, ax = plt.subplots(1, 3); got {shorten(ax)}"
-        )
-    axes: list[Axes] = list(draw.new_axes(8.7, 3.0, 3) if ax is None else ax)
-    fig, _ = draw.canvas(axes[0])
-    # (models, datasets, 3): value, low, high
-    ends = np.array(
-        [[one.interval(model, confidence_level) for one in data.values()] for model in models]
-    )
-    scores = [
-        _draw_view(panel, list(data.values()), models, ends, view)
-        for panel, view in zip(axes, _VIEWS, strict=True)
-    ][-1]
-    _draw_chance(axes, list(data.values()), definition, scores[np.isfinite(scores)])
-    if ax is None:
-        entries = axes[0].get_legend_handles_labels()
-        fig.legend(
-            *entries, frameon=False, fontsize=draw.SMALL, ncols=4, loc="outside upper center"
-        )
-    else:
-        draw.legend(axes[0])
-    return fig, axes
+    return [_Dataset(str(name), given, definition) for name, given in evaluations.items()]
 
 
 class _Dataset:
@@ -145,7 +147,8 @@ class _Dataset:
             raise ValueError(
                 f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one"
             )
-        self.name, self.definition = name, definition
+        self.name = name
+        self.definition = definition
         self.analyses = draw.analyses_of(given, name)
         counts = [one.sample().candidate_counts for one in self.analyses.values()]
         if len({one.digest for one in counts}) > 1:
@@ -156,11 +159,16 @@ class _Dataset:
             )
         self.moments = DEFAULT_EXPECTATION.moments(definition, counts[0])
 
+    def intervals(self, models: list[str], confidence_level: float) -> list[list[float]]:
+        """Values of models and the ends of their intervals."""
+        return [self.interval(model, confidence_level) for model in models]
+
     def interval(self, model: str, confidence_level: float) -> list[float]:
         """Value of a model and the ends of its interval; NaN where there is none."""
         if model not in self.analyses:
             return [math.nan] * 3
-        analysis, measure = self.analyses[model], Measure(self.definition)
+        analysis = self.analyses[model]
+        measure = Measure(self.definition)
         value = measure.value(analysis)
         if analysis.sample().num_tasks < 2 or not self.definition.is_function_of_mean():
             return [value, math.nan, math.nan]
@@ -173,25 +181,20 @@ def _draw_view(
     panel: Axes, data: list[_Dataset], models: list[str], ends: FloatArray, view: View
 ) -> FloatArray:
     """Draw a panel: values and intervals of all models in a view; return the values (models, datasets)."""
-    definition, x, step = data[0].definition, np.arange(len(data)), 0.62 / len(models)
-    in_view = [affine_view(definition, view, one.moments)[0] for one in data]
-    values = np.empty_like(ends)
-    for j, change in enumerate(in_view):
-        values[:, j] = np.vectorize(change, otypes=[float])(ends[:, j])
-    for i, (model, (color, _, marker)) in enumerate(
-        zip(models, draw.marks_on(panel), strict=False)
-    ):
-        place = x + (i - (len(models) - 1) / 2) * step
-        low, high = np.sort(values[i, :, 1:], axis=1).T
-        panel.plot(
-            place,
-            values[i, :, 0],
+    definition = data[0].definition
+    x = np.arange(len(data))
+    step = 0.62 / len(models)
+    values = _in_view(data, ends, view)
+    marks = zip(models, draw.marks_on(panel), strict=False)
+    for i, (model, (color, _, marker)) in enumerate(marks):
+        _draw_model(
+            panel,
+            x + (i - (len(models) - 1) / 2) * step,
+            values[i],
+            color,
             marker,
-            label=model or definition.name,
-            color=color,
-            markersize=5.5,
+            model or definition.name,
         )
-        panel.vlines(place, low, high, color=color, linewidth=1.3)
     turn: dict[str, Any] = {"rotation": 35, "ha": "right"} if len(data) > 3 else {}
     panel.set_xticks(x, [one.name for one in data], fontsize=draw.SMALL, **turn)
     panel.set_xlim(-0.5, len(data) - 0.5)
@@ -199,13 +202,29 @@ def _draw_view(
     return np.asarray(values[..., 0])
 
 
-def _draw_chance(
-    axes: list[Axes], data: list[_Dataset], definition: RankDefinition, scores: FloatArray
+def _in_view(data: list[_Dataset], ends: FloatArray, view: View) -> FloatArray:
+    """Base values (models, datasets, 3) in a view."""
+    values = np.empty_like(ends)
+    for j, one in enumerate(data):
+        change = affine_view(one.definition, view, one.moments)[0]
+        values[:, j] = np.vectorize(change, otypes=[float])(ends[:, j])
+    return values
+
+
+def _draw_model(
+    panel: Axes, x: npt.NDArray[Any], values: FloatArray, color: str, marker: str, label: str
 ) -> None:
+    """Draw values with their intervals, (datasets, 3): value and two ends in any order."""
+    low, high = np.sort(values[:, 1:], axis=1).T
+    panel.plot(x, values[:, 0], marker, label=label, color=color, markersize=5.5)
+    panel.vlines(x, low, high, color=color, linewidth=1.3)
+
+
+def _draw_chance(axes: list[Axes], data: list[_Dataset], scores: FloatArray) -> None:
     """Mark the random baseline of each panel; z-scores far apart are on a logarithmic axis, without zero."""
     means = [one.moments.mean for one in data]
     axes[0].plot(range(len(data)), means, "_", markersize=16, label="chance", **draw.CHANCE)
-    if definition.bounds("base")[0] == 0:
+    if data[0].definition.bounds("base")[0] == 0:
         axes[0].set_ylim(bottom=0)
     for panel, border in itertools.product(axes, range(1, len(data))):
         panel.axvline(border - 0.5, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)

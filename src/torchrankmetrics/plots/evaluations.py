@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, RankSample, RankType
+from torchrankmetrics.definitions.sample import (
+    CandidateCounts,
+    FloatArray,
+    IntArray,
+    RankSample,
+    RankType,
+)
 from torchrankmetrics.inference.compare import paired
 from torchrankmetrics.inference.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level
+from torchrankmetrics.inference.paired import PairedMeasure
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation, known_measure
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.names import MetricLike, base_definition
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_choice, check_int, shorten
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ _VIEWS = {
     "normalized": "ratios to chance",
     "adjusted_index": "shares",
 }
+Line = tuple[str, Interval | Comparison]  # with the name of its result
 Result = Intervals | Comparison | Comparisons | PairwiseComparisons
 
 
@@ -55,31 +64,16 @@ def rank_ecdf(
     samples = draw.samples_of(models)
     own = ax is None
     fig, ax = draw.canvas(ax, 5.5 if len(samples) < 2 else 6.8)
-    lines: dict[bytes, tuple[list[str], CandidateCounts]] = {}
     for (name, sample), (color, line, _) in zip(samples.items(), draw.marks_on(ax), strict=False):
-        ranks, mass, _ = sample.histogram(rank_type, by_candidates=False)
-        share = np.cumsum(mass) / sample.total
-        counts = sample.candidate_counts
-        lines.setdefault(counts.digest, ([], counts))[0].append(name)
-        # from 0 at the left end to the last candidate at the right end, also where no rank lies
-        # there
-        x = np.concatenate([[1.0], ranks, [float(counts.num_candidates[-1])]])
-        y = np.concatenate([[0.0], share, [share[-1]]])
         ax.step(
-            x, y, where="post", color=color, linestyle=line, label=name or "ranks", linewidth=1.6
+            *_ecdf(sample, rank_type),
+            where="post",
+            color=color,
+            linestyle=line,
+            label=name or "ranks",
+            linewidth=1.6,
         )
-    for names, counts in lines.values():
-        N = counts.num_candidates
-        # every integer at first, then so densely that a logarithmic axis shows no step that is not
-        # there
-        x = np.unique(
-            np.concatenate([np.arange(1, min(N[-1], 64) + 1), np.geomspace(1, N[-1], 1000).round()])
-        )
-        # P(rank <= x) of uniform ranks
-        chance = np.minimum(x[:, None], N) / N @ (counts.weight * counts.count)
-        label = "chance" if len(lines) == 1 else f"chance ({', '.join(names)})"
-        ax.step(x, chance, where="post", linestyle=(0, (1, 1)), label=label, **draw.CHANCE)
-    most = max(int(counts.num_candidates[-1]) for _, counts in lines.values())
+    most = _draw_random_ecdf(ax, samples)
     ax.set(xscale="log", xlim=(1, most), ylim=(0, 1.02))
     ax.set(xlabel=f"rank x ({rank_type})", ylabel="share of tasks with rank ≤ x")
     ax.xaxis.set_major_formatter("{x:g}")
@@ -87,6 +81,32 @@ def rank_ecdf(
         ax.xaxis.set_minor_formatter("{x:g}")
     draw.legend(ax, own)
     return fig, ax
+
+
+def _ecdf(sample: RankSample, rank_type: RankType) -> tuple[FloatArray, FloatArray]:
+    """Ranks and the shares of tasks up to them, from 0 at rank 1 to 1 at the largest number of candidates."""
+    ranks, mass, _ = sample.histogram(rank_type, by_candidates=False)
+    share = np.cumsum(mass) / sample.total
+    last = float(sample.candidate_counts.num_candidates[-1])
+    return np.concatenate([[1.0], ranks, [last]]), np.concatenate([[0.0], share, [share[-1]]])
+
+
+def _draw_random_ecdf(ax: Axes, samples: Mapping[str, RankSample]) -> int:
+    """Draw the random baseline of models with equal candidates once; return the largest N."""
+    by_counts: dict[bytes, tuple[list[str], CandidateCounts]] = {}
+    for name, sample in samples.items():
+        counts = sample.candidate_counts
+        by_counts.setdefault(counts.digest, ([], counts))[0].append(name)
+    for names, counts in by_counts.values():
+        N = counts.num_candidates
+        # all small integers, then so many that no step is visible on a logarithmic axis
+        small = np.arange(1, min(N[-1], 64) + 1)
+        x = np.unique(np.concatenate([small, np.geomspace(1, N[-1], 1000).round()]))
+        # P(rank <= x) of uniform ranks
+        share = np.minimum(x[:, None], N) / N @ (counts.weight * counts.count)
+        label = "chance" if len(by_counts) == 1 else f"chance ({', '.join(names)})"
+        ax.step(x, share, where="post", linestyle=(0, (1, 1)), label=label, **draw.CHANCE)
+    return max(int(counts.num_candidates[-1]) for _, counts in by_counts.values())
 
 
 def calibration(
@@ -119,16 +139,24 @@ def calibration(
     own = ax is None
     fig, ax = draw.canvas(ax, 4.6 if len(samples) < 2 else 5.8)
     grid = np.linspace(0, 1, 1001)
-    fewest = min(
-        sample.total**2 / float((sample.count * sample.weight**2).sum())
-        for sample in samples.values()
+    half = _half_width(samples, confidence_level)
+    ax.fill_between(
+        grid,
+        np.clip(grid - half, 0, 1),
+        np.clip(grid + half, 0, 1),
+        color=draw.CHANCE["color"],
+        alpha=0.22,
+        linewidth=0,
     )
-    half = math.sqrt(math.log(2 / (1 - confidence_level)) / (2 * fewest))
-    band: dict[str, Any] = {"color": draw.CHANCE["color"], "alpha": 0.22, "linewidth": 0}
-    ax.fill_between(grid, np.clip(grid - half, 0, 1), np.clip(grid + half, 0, 1), **band)
     for (name, sample), (color, line, _) in zip(samples.items(), draw.marks_on(ax), strict=False):
-        y = _relative_ecdf(sample, grid)
-        ax.plot(grid, y, color=color, linestyle=line, label=name or "ranks", linewidth=1.6)
+        ax.plot(
+            grid,
+            _relative_ecdf(sample, grid),
+            color=color,
+            linestyle=line,
+            label=name or "ranks",
+            linewidth=1.6,
+        )
     ax.plot(
         grid,
         grid,
@@ -144,6 +172,15 @@ def calibration(
     )
     draw.legend(ax, own)
     return fig, ax
+
+
+def _half_width(samples: Mapping[str, RankSample], confidence_level: float) -> float:
+    """Half the height of the band, for the model with the smallest effective number of tasks."""
+    fewest = min(
+        sample.total**2 / float((sample.count * sample.weight**2).sum())
+        for sample in samples.values()
+    )
+    return math.sqrt(math.log(2 / (1 - confidence_level)) / (2 * fewest))
 
 
 def ties(models: Models, metric: str = "mrr", *, ax: Axes | None = None) -> tuple[Figure, Axes]:
@@ -176,39 +213,44 @@ def ties(models: Models, metric: str = "mrr", *, ax: Axes | None = None) -> tupl
         kinds["expected"] = "|"
     fig, ax = draw.canvas(ax, 6.5, height=1.2 + 0.55 * len(samples))
     rows = range(len(samples))
-    values = {
-        kind: [definition.value(sample, kind) for sample in samples.values()] for kind in kinds
-    }
+    values = {}
+    for kind in kinds:
+        values[kind] = [definition.value(sample, kind) for sample in samples.values()]
     ax.hlines(rows, values["pessimistic"], values["optimistic"], color="0.6", linewidth=3, zorder=1)
     for kind, marker in kinds.items():
         face: Any = ax.get_facecolor() if kind == "realistic" else draw.ink(ax)
-        look: dict[str, Any] = {"color": draw.ink(ax), "markerfacecolor": face, "clip_on": False}
         ax.plot(
             values[kind],
             rows,
             marker,
             markersize=12 if kind == "expected" else 5.5,
             label=kind,
-            **look,
+            color=draw.ink(ax),
+            markerfacecolor=face,
+            clip_on=False,
         )
-    labels = []
-    for name, sample in samples.items():
-        gap = float(
-            (sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum()
-            / sample.total
-        )
-        label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
-        labels.append(f"{name}\n{label}" if name else label)
-    draw.label_rows(ax, labels, paper_name(definition.name), 0.5)
+    draw.label_rows(
+        ax, [_tie_label(*one) for one in samples.items()], paper_name(definition.name), 0.5
+    )
     draw.legend(ax, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
+
+
+def _tie_label(name: str, sample: RankSample) -> str:
+    """Name of a model, its share of tasks with ties, and its mean number of tied places."""
+    widths = sample.rank("pessimistic") - sample.rank("optimistic")
+    gap = float((sample.mass * widths).sum() / sample.total)
+    label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
+    return f"{name}\n{label}" if name else label
 
 
 def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
     """Share of the tasks with r / N at most x, each rank spread evenly over (optimistic - 1, pessimistic] / N."""
     N = sample.known_candidates
-    low, high = (sample.optimistic - 1) / N, sample.pessimistic / N
-    at, slope = np.concatenate([low, high]), sample.mass / (high - low) / sample.total
+    low = (sample.optimistic - 1) / N
+    high = sample.pessimistic / N
+    at = np.concatenate([low, high])
+    slope = sample.mass / (high - low) / sample.total
     order = np.argsort(at)
     slopes = np.concatenate([slope, -slope])[order].cumsum()  # of the sum between two ends
     shares: FloatArray = np.interp(
@@ -245,48 +287,68 @@ def forest(
     >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))
     """
     named = results if isinstance(results, Mapping) else {"": results}
-    lines = [
-        (str(name), row) for name, one in named.items() for row in _rows(str(name), one, metrics)
-    ]
-    draw.check_series(lines, most=None)
+    lines = _lines(named, metrics)
     differences = [row for _, row in lines if isinstance(row, Comparison)]
-    if len(differences) not in (0, len(lines)):
+    fig, ax = draw.canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
+    _draw_lines(ax, lines)
+    levels = {row.interval_level for row in differences}
+    levels |= {one.confidence_level for one in named.values() if isinstance(one, Intervals)}
+    label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
+    if differences:
+        draw.zero_line(ax)
+        label = f"difference, {label}{_about_tests(differences)}"
+    else:
+        label = f"value, {label}"
+    draw.label_rows(ax, [_line_label(*line) for line in lines], label)
+    return fig, ax
+
+
+def _draw_lines(ax: Axes, lines: Sequence[Line]) -> None:
+    rows = range(len(lines))
+    lows = [row.low for _, row in lines]
+    highs = [row.high for _, row in lines]
+    centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
+    ax.hlines(rows, lows, highs, color="0.55", linewidth=5)
+    ax.plot(centers, rows, "|", color=draw.ink(ax), markersize=10, markeredgewidth=1.8)
+    for y, (_, row) in enumerate(lines):
+        draw.beside(ax, y, _numbers(row))
+
+
+def _lines(named: Mapping[str, Result], metrics: Sequence[str] | None) -> list[Line]:
+    """Rows of all results with the names of these, models of one metric below each other."""
+    lines = []
+    for name, one in named.items():
+        lines += [(str(name), row) for row in _rows(str(name), one, metrics)]
+    draw.check_series(lines, most=None)
+    if len({isinstance(row, Comparison) for _, row in lines}) > 1:
         raise ValueError(
             "intervals of values and of differences cannot be read on one axis; draw them in two "
             "plots"
         )
     keys = list(dict.fromkeys(row.metric for _, row in lines))
     _check_scales(keys)
-    lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
-    fig, ax = draw.canvas(ax, 7.0, 0.9 + 0.3 * len(lines))
-    rows, number, labels = range(len(lines)), f"{'+' * bool(differences)}.4f", []
-    centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
-    ax.hlines(
-        rows,
-        [row.low for _, row in lines],
-        [row.high for _, row in lines],
-        color="0.55",
-        linewidth=5,
-    )
-    ax.plot(centers, rows, "|", color=draw.ink(ax), markersize=10, markeredgewidth=1.8)
-    for y, (center, (name, row)) in enumerate(zip(centers, lines, strict=True)):
-        text, pair = f"{center:{number}} [{row.low:{number}}, {row.high:{number}}]", ""
-        if isinstance(row, Comparison):
-            text += "" if row.p_adjusted is None else f"  p = {row.p_adjusted:.2g}"
-            pair = " − ".join(row.models or ())
-        labels.append(" ".join(filter(None, (paper_name(row.metric), pair, name))))
-        draw.beside(ax, y, text)
-    levels = {row.interval_level for row in differences}
-    levels |= {one.confidence_level for one in named.values() if isinstance(one, Intervals)}
-    label = " and ".join(f"{100 * level:g}" for level in sorted(levels)) + "% interval"
-    if differences:
-        draw.zero_line(ax)
-        corrections = sorted({row.correction for row in differences if row.p_adjusted is not None})
-        label += f", p by {' and '.join(corrections)}" * bool(corrections) + _direction(differences)
-        sizes = dict.fromkeys(str(row.size) for row in differences)
-        label += f"\n{', '.join(sizes)}"
-    draw.label_rows(ax, labels, f"{'difference' if differences else 'value'}, {label}")
-    return fig, ax
+    return sorted(lines, key=lambda line: keys.index(line[1].metric))
+
+
+def _numbers(row: Interval | Comparison) -> str:
+    """The center of a line with its interval, and the adjusted p-value of a difference."""
+    if isinstance(row, Interval):
+        return f"{row.value:.4f} [{row.low:.4f}, {row.high:.4f}]"
+    text = f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]"
+    return text if row.p_adjusted is None else f"{text}  p = {row.p_adjusted:.2g}"
+
+
+def _line_label(name: str, row: Interval | Comparison) -> str:
+    pair = " − ".join(row.models or ()) if isinstance(row, Comparison) else ""
+    return " ".join(filter(None, (paper_name(row.metric), pair, name)))
+
+
+def _about_tests(differences: Sequence[Comparison]) -> str:
+    """Correction of the p-values, the better side, and the sizes of the samples."""
+    corrections = {row.correction for row in differences if row.p_adjusted is not None}
+    correction = f", p by {' and '.join(sorted(corrections))}" if corrections else ""
+    sizes = dict.fromkeys(str(row.size) for row in differences)
+    return f"{correction}{_direction(differences)}\n{', '.join(sizes)}"
 
 
 def group_differences(
@@ -332,60 +394,73 @@ def group_differences(
     """
     confidence_level = check_confidence_level(confidence_level)
     check_int("most", most, 1)
-    tables = []
-    for model, name in ((a, "a"), (b, "b")):
-        check_evaluation(model, name)
-        tables.append(as_table(model).compact())
-        if not len(tables[-1]) or not tables[-1].has_groups():
-            raise ValueError(f"{name} needs a group for every task: pass group= to every update")
-    ids, counts = np.unique(tables[0].group.numpy(), return_counts=True)
-    drawn = [int(ids[i]) for i in np.argsort(-counts, kind="stable") if counts[i] > 1][:most]
-    if not drawn:
-        raise ValueError("no group has two tasks to compare the models on")
+    one = _grouped(a, "a")
+    other = _grouped(b, "b")
+    drawn, number = _largest_groups(one.group.numpy(), most)
     pairs = [
-        paired(tables[0].select(group=group), tables[1].select(group=group), [metric])[0]
-        for group in drawn
+        paired(one.select(group=group), other.select(group=group), [metric])[0] for group in drawn
     ]
-    found = [pair.comparison(confidence_level) for pair in pairs]
-    p = holm([np.nan if one.p_value is None else one.p_value for one in found])
     fig, ax = draw.canvas(ax, height=1.3 + 0.27 * len(drawn))
-    ax.hlines(
-        range(len(drawn)),
-        [one.low for one in found],
-        [one.high for one in found],
-        color="0.55",
-        linewidth=2.2,
-    )
-    for y, (pair, one, adjusted) in enumerate(zip(pairs, found, p, strict=True)):
-        face = draw.ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
-        ax.plot(pair.a - pair.b, y, "o", color=draw.ink(ax), markerfacecolor=face, markersize=5)
-        draw.beside(ax, y, str(one.size))
+    _draw_pairs(ax, pairs, confidence_level)
     draw.zero_line(ax)
     ax.tick_params(axis="y", labelsize=draw.SMALL)
     measure = pairs[0].measure
     label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval"
     label += f"{_better(measure.higher_is_better, models)}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm"
-    label += f"\n{len(drawn)} largest of {len(ids)} groups" * (len(drawn) < len(ids))
+    if len(drawn) < number:
+        label += f"\n{len(drawn)} largest of {number} groups"
     draw.label_rows(
         ax, [str(name_of(group, names)) for group in drawn], label, fontsize=draw.SMALL + 0.5
     )
     return fig, ax
 
 
+def _grouped(model: Evaluation, name: str) -> RankTable:
+    """The table of a model whose tasks have groups."""
+    check_evaluation(model, name)
+    table = as_table(model).compact()
+    if not len(table) or not table.has_groups():
+        raise ValueError(f"{name} needs a group for every task: pass group= to every update")
+    return table
+
+
+def _largest_groups(group: IntArray, most: int) -> tuple[list[int], int]:
+    """The largest groups with two tasks or more, at most ``most``, and the number of all groups."""
+    ids, counts = np.unique(group, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    found = [int(ids[i]) for i in order if counts[i] > 1][:most]
+    if not found:
+        raise ValueError("no group has two tasks to compare the models on")
+    return found, len(ids)
+
+
+def _draw_pairs(ax: Axes, pairs: Sequence[PairedMeasure], confidence_level: float) -> None:
+    """Draw a difference with its interval per row, filled if it is significant after Holm's correction."""
+    found = [pair.comparison(confidence_level) for pair in pairs]
+    p = holm([np.nan if one.p_value is None else one.p_value for one in found])
+    lows = [one.low for one in found]
+    highs = [one.high for one in found]
+    ax.hlines(range(len(pairs)), lows, highs, color="0.55", linewidth=2.2)
+    for y, (pair, one, adjusted) in enumerate(zip(pairs, found, p, strict=True)):
+        face = draw.ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
+        ax.plot(pair.a - pair.b, y, "o", color=draw.ink(ax), markerfacecolor=face, markersize=5)
+        draw.beside(ax, y, str(one.size))
+
+
 def _direction(rows: Sequence[Comparison]) -> str:
     """Which side of zero is better for whom, if it is the same for all."""
-    directions = {
-        getattr(known_measure(row.metric.rpartition("/")[2]), "higher_is_better", None)
-        for row in rows
-    }
+    measures = [known_measure(row.metric.rpartition("/")[2]) for row in rows]
+    directions = {getattr(one, "higher_is_better", None) for one in measures}
+    direction = directions.pop() if len(directions) == 1 else None
     models = {row.models or ("a", "b") for row in rows}
-    return _better(
-        directions.pop() if len(directions) == 1 else None, *(models if len(models) == 1 else ())
-    )
+    return _better(direction, models.pop()) if len(models) == 1 else _better(direction)
 
 
 def _better(higher: bool | None, models: tuple[str, str] = ("the first", "")) -> str:
-    return "" if higher is None else f"\n{'right' if higher else 'left'} is better for {models[0]}"
+    if higher is None:
+        return ""
+    side = "right" if higher else "left"
+    return f"\n{side} is better for {models[0]}"
 
 
 def _rows(name: str, result: object, metrics: Sequence[str] | None) -> list[Interval | Comparison]:
@@ -414,13 +489,9 @@ def _check_scales(keys: Sequence[str]) -> None:
         if measure := known_measure(key.rpartition("/")[2]):  # after any prefix
             definition = measure.definition
             is_share = definition.higher_is_better or definition.aggregation == "tie_rate"
-            plain = (
-                "squared ranks"
-                if definition.name == "rank_variance"
-                else "shares"
-                if is_share
-                else "ranks"
-            )
+            plain = "shares" if is_share else "ranks"
+            if definition.name == "rank_variance":
+                plain = "squared ranks"
             scales.setdefault(_VIEWS.get(measure.view, plain), []).append(key)
     if len(scales) > 1:
         kinds = "; ".join(

@@ -39,7 +39,8 @@ def detectable_differences(
     >>> fig, ax = detectable_differences([0.1, -0.3, 0.5, 0.0, 0.2], "difference of MRR")
     """
     options = {"power": power, "confidence_level": confidence_level}
-    own, number = detectable_difference(values, **options), len(values)  # type: ignore[arg-type]
+    own = detectable_difference(values, **options)  # type: ignore[arg-type]
+    number = len(values)  # type: ignore[arg-type]
     sizes = np.unique(np.geomspace(max(number / 10, 5), max(number * 50, 100), 60).astype(int))
     found = [detectable_difference(values, int(size), **options) for size in sizes]
     fig, ax = draw.canvas(ax, 4.6, 3.2)

@@ -1,4 +1,4 @@
-"""Metrics of queries with several true candidates: values under ties, null moments and p-values."""
+"""Metrics of queries with several relevant items: values under ties, null moments and p-values."""
 
 import lazy_loader
 

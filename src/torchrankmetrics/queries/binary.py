@@ -58,17 +58,22 @@ class AveragePrecisionKind(_Reciprocal):
     def values(self, sample: QuerySample) -> FloatArray:
         # McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3: a relevant item of
         # a block has t - 1 others, spread evenly over its other places
-        o, b, t = sample.optimistic, sample.size, sample.answers
+        o = sample.optimistic
+        b = sample.size
+        t = sample.answers
         n = b if self.k is None else np.clip(self.k - o + 1, 0, b)
-        first, long = sample.before + 1.0, n > 1
+        first = sample.before + 1.0
+        long = n > 1
         share = np.where(n > 0, first / o, 0.0)
         if long.any():
-            low, start, slope = o[long], first[long], (t[long] - 1) / (b[long] - 1)
+            low = o[long]
+            start = first[long]
+            slope = (t[long] - 1) / (b[long] - 1)
             share[long] = panel_means(
                 lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1
             )
         share = with_limits(self.f, share, o, sample.num_candidates[sample.query])
-        return np.asarray(sample.sums(t * (share * (n / b))) / self._number(sample.num_answers))
+        return np.asarray(sample.sums(t * (share * (n / b))) / self._number(sample.num_relevant))
 
     def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float:
         top = m if self.k is None else min(self.k, m)  # places that all have relevant items
@@ -86,12 +91,14 @@ class AveragePrecisionKind(_Reciprocal):
     def _moments_over_m(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         T = N if self.k is None else np.minimum(N, self.k)
         H, H2 = harmonic(T)
-        n, x = N.astype(np.float64), m.astype(np.float64)
+        n = N.astype(np.float64)
+        x = m.astype(np.float64)
         mean = H / n + (x - 1) / np.maximum(n - 1, 1) * ((T - H) / n)
         # variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c
         # (1 + H_T - H_r)): both parts decrease in r, so that their covariance is positive
         c = np.minimum((x - 1) / np.maximum(n - 2, 1), 1.0)
-        mean_u, mean_w = H / n, (2 * T - H) / n
+        mean_u = H / n
+        mean_w = (2 * T - H) / n
         u = H2 / n - mean_u**2
         uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
         w = (5 * T - 3 * H - H**2) / n - mean_w**2
@@ -119,7 +126,8 @@ def harmonic(T: IntArray) -> tuple[FloatArray, FloatArray]:
     r = np.arange(1, _TABLED + 1, dtype=np.longdouble)
     table, squares = (np.r_[0.0, np.cumsum(1 / r**p).astype(np.float64)] for p in (1, 2))
     x = T.astype(np.float64)
-    near, at = T <= _TABLED, np.minimum(T, _TABLED)
+    near = T <= _TABLED
+    at = np.minimum(T, _TABLED)
     return (
         np.where(near, table[at], digamma(x + 1) + np.euler_gamma),
         np.where(near, squares[at], np.pi**2 / 6 - zeta(2, x + 1)),
@@ -135,16 +143,18 @@ class RPrecisionKind(QueryKind):
 
     def values(self, sample: QuerySample) -> FloatArray:
         inside = (
-            np.clip(sample.num_answers[sample.query] - sample.optimistic + 1, 0, sample.size)
+            np.clip(sample.num_relevant[sample.query] - sample.optimistic + 1, 0, sample.size)
             / sample.size
         )
-        return np.asarray(sample.sums(sample.answers * inside) / sample.num_answers)
+        return np.asarray(sample.sums(sample.answers * inside) / sample.num_relevant)
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         return hit_distribution(N, m, m, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        share, rest = m / N, (N - m) / N  # hypergeometric
+        # hypergeometric
+        share = m / N
+        rest = (N - m) / N
         return share, share * rest * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
 
 
@@ -159,7 +169,8 @@ class FallOut(QueryKind):
         return np.asarray(m < N)
 
     def values(self, sample: QuerySample) -> FloatArray:
-        N, m = sample.num_candidates, sample.num_answers
+        N = sample.num_candidates
+        m = sample.num_relevant
         hits = SumOf(AtMost(self.k), divisor=1).values(sample)
         return np.asarray((np.minimum(self.k, N) - hits) / np.where(m < N, N - m, np.nan))
 
@@ -170,8 +181,10 @@ class FallOut(QueryKind):
         return (min(self.k, N) - hits[::-1]) / (N - m), probability[::-1]
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        n, top = N.astype(np.float64), np.minimum(N, self.k)
-        share, others = top / n, np.where(m < N, n - m, np.nan)
+        n = N.astype(np.float64)
+        top = np.minimum(N, self.k)
+        share = top / n
+        others = np.where(m < N, n - m, np.nan)
         variance = share * ((n - top) / n) * (m / np.maximum(n - 1, 1)) / others  # hypergeometric
         return np.where(m < N, share, np.nan), np.where(m < N, variance, 0.0)
 
@@ -190,7 +203,8 @@ class AreaUnderCurve(QueryKind):
         return np.asarray(m < N)
 
     def values(self, sample: QuerySample) -> FloatArray:
-        N, m = sample.num_candidates, sample.num_answers
+        N = sample.num_candidates
+        m = sample.num_relevant
         after = m[sample.query] - sample.before - sample.answers
         below = N[sample.query] - sample.pessimistic - after  # other candidates behind the block
         pairs = sample.sums(
@@ -267,10 +281,12 @@ class FirstReciprocal(_Reciprocal):
         return with_limits(self.f, result, o, sample.num_candidates)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        mean, variance = np.empty(len(N)), np.zeros(len(N))
+        mean = np.empty(len(N))
+        variance = np.zeros(len(N))
         one = m == 1
         mean[one], variance[one] = moments_by_candidates(self.f, N[one])
-        N, m = N[~one], m[~one]
+        N = N[~one]
+        m = m[~one]
         blocks = np.ones_like(N), N, m
         mean[~one] = center = self._sums(*blocks)
         # squares about the mean: nothing cancels
@@ -281,9 +297,11 @@ class FirstReciprocal(_Reciprocal):
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:
         last = N - m + 1 if self.k is None else min(self.k, N - m + 1)
         place, probability = _first_places(N, m, last, most)
-        values, probability = 1.0 / place[::-1], probability[::-1]
+        values = 1.0 / place[::-1]
+        probability = probability[::-1]
         if last < N - m + 1 and (beyond := math.exp(log_miss(N, m, last))):
-            values, probability = np.r_[0.0, values], np.r_[beyond, probability]
+            values = np.r_[0.0, values]
+            probability = np.r_[beyond, probability]
         return values, probability
 
     def _top(self, o: IntArray, b: IntArray, t: IntArray) -> IntArray:
@@ -303,7 +321,8 @@ class FirstReciprocal(_Reciprocal):
             value = 1 / (o[i] - 1 + x)
             return probability * (value if center is None else (value - center[i]) ** 2)
 
-        top, sums = self._top(o, b, t), np.zeros(len(o))
+        top = self._top(o, b, t)
+        sums = np.zeros(len(o))
         some = np.flatnonzero(top)
         sums[some] = panel_means(terms, np.ones_like(some), top[some]) * top[some]
         return sums
@@ -323,7 +342,8 @@ class FirstRank(QueryKind):
         return (o - 1) + (b + 1) / (t + 1)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        n, x = N.astype(np.float64), m.astype(np.float64)
+        n = N.astype(np.float64)
+        x = m.astype(np.float64)
         return (n + 1) / (x + 1), x / (x + 1) * ((n - x) / (x + 1)) * ((n + 1) / (x + 2))
 
     def distribution(self, N: int, m: int, most: int, gain: FloatArray | None = None) -> Atoms:

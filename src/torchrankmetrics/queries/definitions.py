@@ -99,7 +99,8 @@ class QueryDefinition(MetricDefinition):
                 f"{shorten(self.name)} needs f=, a transform of ranks, or another kind=, and not "
                 "both"
             )
-        higher_is_better, is_mean = self.higher_is_better, self.aggregation == "mean"
+        higher_is_better = self.higher_is_better
+        is_mean = self.aggregation == "mean"
         if higher_is_better is None:
             higher_is_better = (
                 self.f is None
@@ -149,7 +150,7 @@ class QueryDefinition(MetricDefinition):
                 "pessimistic": with relevant items first or last.
         """
         values = np.zeros(len(sample))
-        has_item = sample.num_answers > 0
+        has_item = sample.num_relevant > 0
         if has_item.any():
             found = sample if has_item.all() else sample.take(has_item)
             values[has_item] = self.kind.values(found.placed(rank_type))
@@ -163,23 +164,23 @@ class QueryDefinition(MetricDefinition):
     def used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
         """Whether the metric is defined for queries, and their weight is positive, (Q,) bool."""
         N = sample.known_candidates if self.uses_candidates else sample.num_candidates
-        used = self.kind.has_value(N, sample.num_answers) & (sample.weight > 0)
-        return used if self.counts_empty else used & (sample.num_answers > 0)
+        used = self.kind.has_value(N, sample.num_relevant) & (sample.weight > 0)
+        return used if self.counts_empty else used & (sample.num_relevant > 0)
 
     def moments(
-        self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike
+        self, num_candidates: npt.ArrayLike, num_relevant: npt.ArrayLike
     ) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance of queries under random ranking, (Q,) float64 twice; 0 where nothing can vary.
 
         Args:
             num_candidates (array-like): (Q,) integers N < 2^62.
-            num_answers (array-like): (Q,) integers m in 1..N.
+            num_relevant (array-like): (Q,) integers m in 1..N.
         """
-        return self.kind.moments(QuerySample.of_counts(num_candidates, num_answers))[:2]
+        return self.kind.moments(QuerySample.of_counts(num_candidates, num_relevant))[:2]
 
-    def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
+    def optimum(self, num_candidates: npt.ArrayLike, num_relevant: npt.ArrayLike) -> FloatArray:
         """Return the value of the ranking that starts with the relevant items; arguments as for ``moments``."""
-        return self.kind.moments(QuerySample.of_counts(num_candidates, num_answers))[2]
+        return self.kind.moments(QuerySample.of_counts(num_candidates, num_relevant))[2]
 
     def sample(
         self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
@@ -228,11 +229,12 @@ class QueryDefinition(MetricDefinition):
                     f"{shorten(self.name)} has no exact expectation for queries of different "
                     "weights: use view='base'"
                 )
-            columns = (sample.known_candidates[used], sample.num_answers[used])
+            columns = (sample.known_candidates[used], sample.num_relevant[used])
             (N, m), count = distinct_rows(columns, sample.count[used])
             return replace(median_of_first_ranks(N, m, count), optimum=1.0)
         mean, variance, optimum = self._moments_of_each(sample)
-        weight, count = in_range(sample.weight[used]), sample.count[used]
+        weight = in_range(sample.weight[used])
+        count = sample.count[used]
         share = weight / math.fsum((weight * count).tolist())
         squared = math.fsum((share * share * count * variance[used]).tolist())
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
@@ -240,22 +242,22 @@ class QueryDefinition(MetricDefinition):
     def _moments_of_each(self, sample: QuerySample) -> FloatArray:
         """Null mean, variance and best value of every query, (3, Q); 0 without a relevant item."""
         found = np.zeros((3, len(sample)))
-        has_item = sample.num_answers > 0
+        has_item = sample.num_relevant > 0
         if has_item.any():
             found[:, has_item] = self.kind.moments(sample.take(has_item))
         return found
 
     def moments_of_counts(
-        self, num_candidates: Any, num_answers: Any, weight: Any, expectation: Any
+        self, num_candidates: Any, num_relevant: Any, weight: Any, expectation: Any
     ) -> Moments:
-        queries = QuerySample.of_counts(num_candidates, num_answers, weight)
+        queries = QuerySample.of_counts(num_candidates, num_relevant, weight)
         return self.null_moments(queries, expectation)
 
     def log_p_value(self, sample: QuerySample) -> tuple[float, float]:
         from torchrankmetrics.queries.significance import query_p_value
 
         # others have the value 0 under random ranking, too
-        sample = sample.take(sample.num_answers > 0)
+        sample = sample.take(sample.num_relevant > 0)
         return query_p_value(self, sample) if len(sample) else (0.0, 0.0)
 
     def unit_values(self, sample: QuerySample, rank_type: RankType) -> FloatArray:

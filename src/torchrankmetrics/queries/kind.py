@@ -37,7 +37,7 @@ class QueryKind:
     >>> class NumRelevant(QueryKind):
     ...     limits = 1.0, None
     ...     def values(self, sample):
-    ...         return np.float64(sample.num_answers)
+    ...         return np.float64(sample.num_relevant)
     ...     def null_moments(self, N, m):
     ...         return np.float64(m), np.zeros(len(m))
     ...
@@ -63,10 +63,13 @@ class QueryKind:
 
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return null mean, variance >= 0 and best value of every query, (Q,) float64 each."""
-        N, m = sample.known_candidates, sample.num_answers
+        N = sample.known_candidates
+        m = sample.num_relevant
         order = np.lexsort((m, N))
-        N, m = N[order], m[order]
-        new, index = changes(N, m), np.empty(len(N), dtype=np.int64)
+        N = N[order]
+        m = m[order]
+        new = changes(N, m)
+        index = np.empty(len(N), dtype=np.int64)
         index[order] = np.cumsum(new) - 1
         mean, variance, best = (
             part[index] for part in _cached_moments(self, N[new].tobytes(), m[new].tobytes())
@@ -167,13 +170,15 @@ class Cut(KnownTransform):
         """The moments over 1..min(k, N), and zeros."""
         top, index = np.unique(np.minimum(N, self.k), return_inverse=True)
         mean, variance = (moment[index] for moment in self.f.null_moments(top))
-        share, rest = top[index] / N, (N - top[index]) / N
+        share = top[index] / N
+        rest = (N - top[index]) / N
         return share * mean, share * (variance + rest * mean**2)
 
     def block_means(
         self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None
     ) -> FloatArray:
-        inside, means = np.clip(self.k - low + 1, 0, high - low + 1), np.zeros(len(low))
+        inside = np.clip(self.k - low + 1, 0, high - low + 1)
+        means = np.zeros(len(low))
         overlaps = inside > 0
         means[overlaps] = self.f.block_means(low[overlaps], (low + inside - 1)[overlaps])
         return means * (inside / (high - low + 1))
@@ -186,7 +191,8 @@ def up_to(f: KnownTransform, k: int | None) -> KnownTransform:
 
 def place_means(f: KnownTransform, low: IntArray, high: IntArray, N: IntArray) -> FloatArray:
     """Mean of f over the places {low..high} of each block, (b,); most blocks are one place, where it is f itself."""
-    means, several = apply_transform(f, low.astype(np.float64), num_candidates=N), low < high
+    means = apply_transform(f, low.astype(np.float64), num_candidates=N)
+    several = low < high
     if several.any():
         means[several] = f.block_means(low[several], high[several], N[several])
     return with_limits(f, means, low, N)
@@ -269,14 +275,18 @@ class SumOf(QueryKind):
     def moments(self, sample: QuerySample) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of a linear permutation statistic: Hoeffding 1951 (doi:10.1214/aoms/1177729545)."""
         sample = self._own(sample)
-        N, m = sample.known_candidates, sample.num_answers
-        mean, variance, used = np.full(len(N), np.nan), np.zeros(len(N)), self.has_value(N, m)
+        N = sample.known_candidates
+        m = sample.num_relevant
+        mean = np.full(len(N), np.nan)
+        variance = np.zeros(len(N))
+        used = self.has_value(N, m)
         mean[used], variance[used] = moments_by_candidates(self.f, N[used])
         starts, query, gain, number = sample.levels
         gain = self._relative(gain, _largest(sample)[query])
         total = np.add.reduceat(gain * number, starts)
         apart = np.add.reduceat(number * (gain - (total / m)[query]) ** 2, starts)
-        best, free = self._best(sample), np.maximum(N - 1, 1)
+        best = self._best(sample)
+        free = np.maximum(N - 1, 1)
         share = self._divided(total, sample, best)
         spread = (N - m) / (free * m.astype(np.float64)) + N * apart / (free * total**2)
         return share * mean, share**2 * spread * variance, self._divided(best, sample, best)
@@ -315,7 +325,8 @@ class SumOf(QueryKind):
 
     def _means(self, low: IntArray, high: IntArray, N: IntArray) -> FloatArray:
         """Mean of f over places; NaN where it is undefined."""
-        means, defined = np.full(len(N), np.nan), self.has_value(N, N)
+        means = np.full(len(N), np.nan)
+        defined = self.has_value(N, N)
         used = slice(None) if defined.all() else defined  # no copies
         means[used] = place_means(self.f, low[used], high[used], N[used])
         if self.is_graded:  # a logarithmic discount does not vanish there
@@ -344,7 +355,7 @@ class SumOf(QueryKind):
         """The metric, from sums of relative gains."""
         if self.divisor == "best":
             return sums / (self._best(sample) if best is None else best)
-        return np.asarray(sums * _largest(sample) / self._number(sample.num_answers))
+        return np.asarray(sums * _largest(sample) / self._number(sample.num_relevant))
 
     def _number(self, m: IntArray) -> npt.NDArray[Any]:
         """The divisor of queries with m relevant items each, unless it is the best value."""
@@ -370,10 +381,12 @@ def _largest(sample: QuerySample) -> FloatArray:
 def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms:
     """Null distribution of #{relevant items within the first k} / divisor, hypergeometric; see ``distribution``."""
     k = min(k, N)
-    low, high = max(0, m + k - N), min(m, k)
+    low = max(0, m + k - N)
+    high = min(m, k)
     center = m * k / N
     width = _FAR * (1 + math.sqrt(center * (1 - k / N)))
-    first, last = max(low, math.floor(center - width)), min(high, math.ceil(center + width))
+    first = max(low, math.floor(center - width))
+    last = min(high, math.ceil(center + width))
     j = np.arange(first, last, dtype=np.float64)
     # ratios P(j + 1) / P(j) are exact to rounding for any size
     log_p = np.r_[0.0, np.cumsum(np.log((k - j) * (m - j)) - np.log((j + 1) * (N - k - m + j + 1)))]
@@ -381,10 +394,13 @@ def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms
     probability /= probability.sum()
     hits = np.arange(first, last + 1)
     if last < high:  # the best value is an atom, however unlikely
-        hits, probability = np.r_[hits, high], np.r_[probability, _LEAST]
+        hits = np.r_[hits, high]
+        probability = np.r_[probability, _LEAST]
     # clamp what underflows float64
-    values, probability = hits / divisor, np.maximum(probability, _LEAST)
+    values = hits / divisor
+    probability = np.maximum(probability, _LEAST)
     if len(values) > most:  # neighbors at the best of them
         end = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
-        values, probability = values[end], np.add.reduceat(probability, np.r_[0, end[:-1] + 1])
+        values = values[end]
+        probability = np.add.reduceat(probability, np.r_[0, end[:-1] + 1])
     return values, probability

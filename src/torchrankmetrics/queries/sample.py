@@ -51,28 +51,29 @@ class QuerySample(Sample):
 
     @classmethod
     def tied(
-        cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray
+        cls, places: IntArray, num_relevant: IntArray, num_candidates: IntArray
     ) -> "QuerySample":
         """Queries whose relevant items are anywhere among the first places: a constant scorer, or the perfect one."""
-        size, ones = len(places), np.ones(len(places), dtype=np.int64)
+        size = len(places)
+        ones = np.ones(len(places), dtype=np.int64)
         return cls(
-            np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones
+            np.arange(size + 1), ones, places, num_relevant, num_candidates, np.ones(size), ones
         )
 
     @classmethod
     def of_counts(
         cls,
         num_candidates: npt.ArrayLike,
-        num_answers: npt.ArrayLike,
+        num_relevant: npt.ArrayLike,
         weight: npt.ArrayLike | None = None,
     ) -> "QuerySample":
         """Queries of which only N, m and the weight are known, (Q,) each: input of null moments."""
         N, m = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(x, np.int64)) for x in (num_candidates, num_answers))
+            *(np.atleast_1d(np.asarray(x, np.int64)) for x in (num_candidates, num_relevant))
         )
         if (bad := (m < 1) | (m > N) | (N > MOST_CANDIDATES)).any():
             raise ValueError(
-                f"num_answers must be in 1..num_candidates < 2^62; got {m[bad][0]} of {N[bad][0]}"
+                f"num_relevant must be in 1..num_candidates < 2^62; got {m[bad][0]} of {N[bad][0]}"
             )
         weights = np.broadcast_to(weights_of(1.0 if weight is None else weight), N.shape)
         return replace(cls.tied(N, m, N), weight=weights)
@@ -82,9 +83,12 @@ class QuerySample(Sample):
         cls, ranks: IntArray, num_candidates: int, gain: FloatArray | None = None
     ) -> "QuerySample":
         """Queries with equal m and N, from ranks (Q, m) without ties, ascending unless they have gains (Q, m)."""
-        (size, m), flat = ranks.shape, ranks.ravel()
-        one, gain = np.ones(size, dtype=np.int64), None if gain is None else gain.ravel()
-        starts, ones = np.arange(size + 1) * m, np.ones_like(flat)
+        (size, m) = ranks.shape
+        flat = ranks.ravel()
+        one = np.ones(size, dtype=np.int64)
+        gain = None if gain is None else gain.ravel()
+        starts = np.arange(size + 1) * m
+        ones = np.ones_like(flat)
         return cls(starts, flat, flat, ones, one * num_candidates, np.ones(size), one, gain=gain)
 
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
@@ -101,7 +105,8 @@ class QuerySample(Sample):
                 np.where(changes(self.query, self.optimistic), np.arange(len(passed)), 0)
             )
             above = passed - passed[first]
-        low, high = self.optimistic + above, self.pessimistic - above
+        low = self.optimistic + above
+        high = self.pessimistic - above
         low = low if rank_type == "optimistic" else high - self.answers + 1
         return replace(self, optimistic=low, pessimistic=low + self.answers - 1)
 
@@ -131,7 +136,7 @@ class QuerySample(Sample):
         starts, _, gain, number = each.levels
         labels = [one.tobytes() for one in np.split(gain, starts[1:])]
         numbers = [one.tobytes() for one in np.split(number, starts[1:])]
-        columns = [x.tolist() for x in (each.num_candidates, each.num_answers, each.weight)]
+        columns = [x.tolist() for x in (each.num_candidates, each.num_relevant, each.weight)]
         keys = list(zip(*columns, labels, numbers, strict=True))
         order = sorted(range(len(keys)), key=keys.__getitem__)
         queries = replace(each.take(np.array(order)), count=np.ones_like(each.count))
@@ -168,11 +173,13 @@ class QuerySample(Sample):
         """Relevant items of equal gain, by descending gain: the first level of each query; query, gain and number."""
         if self.gain is None:
             every = np.arange(len(self))
-            return every, every, np.ones(len(self)), self.num_answers
+            return every, every, np.ones(len(self)), self.num_relevant
         order = np.lexsort((-self.gain, self.query))
-        query, gain = self.query[order], self.gain[order]
+        query = self.query[order]
+        gain = self.gain[order]
         first = np.flatnonzero(changes(query, gain))
-        query, number = query[first], np.add.reduceat(self.answers[order], first)
+        query = query[first]
+        number = np.add.reduceat(self.answers[order], first)
         return np.flatnonzero(changes(query)), query, gain[first], number
 
     def take(self, index: npt.NDArray[Any]) -> "QuerySample":
@@ -220,7 +227,7 @@ class QuerySample(Sample):
         return self.num_candidates
 
     @cached_property
-    def num_answers(self) -> IntArray:
+    def num_relevant(self) -> IntArray:
         """Number m of relevant items of every query, (Q,) int64."""
         return self.sums(self.answers)
 

@@ -54,14 +54,16 @@ def query_p_value(
     probability of the best orders, if the kind of metric counts them.
     """
     sample = sample.take(definition.used(sample))
-    value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
+    value = definition.value(sample, "pessimistic")
+    moments = definition.null_moments(sample)
     if math.isnan(value):
         raise ValueError(
             f"{shorten(definition.name)} needs a query that has a value to have a p-value"
         )
     if moments.variance == 0:
         return 0.0, 0.0
-    kind, better = definition.kind, 1 if definition.higher_is_better else -1
+    kind = definition.kind
+    better = 1 if definition.higher_is_better else -1
     terms = _terms(sample, kind.is_graded)
     task = kind.as_task() if all(m == 1 and gain is None for _, m, gain in terms.shapes) else None
     if task is not None:
@@ -73,12 +75,7 @@ def query_p_value(
     terms = terms._replace(weight=share)
     lists = _distributions(kind, terms)
     if lists is not None:
-        if better < 0:
-            lists = [(-values[::-1], probability[::-1]) for values, probability in lists]
-        number = terms.number.astype(np.float64)
-        values = ListedValues(lists)
-        tail = log_upper_tail(values, terms.of, np.abs(share), number, better * value, slack)
-        return tail.log_p, math.exp(tail.log_p) * tail.error
+        return _tail_of_lists(lists, terms, better, value, slack)
     best = moments.optimum
     if best is not None and better * value >= better * best - slack > better * moments.mean:
         log_p = _log_best(kind, terms)
@@ -89,26 +86,41 @@ def query_p_value(
     return math.log(p), math.sqrt(p * (1 - p) / drawn)
 
 
+def _tail_of_lists(
+    lists: list[Atoms], terms: Terms, better: int, value: float, slack: float
+) -> tuple[float, float]:
+    """Logarithm of the p-value from known distributions, and its error."""
+    if better < 0:
+        lists = [(-values[::-1], probability[::-1]) for values, probability in lists]
+    number = terms.number.astype(np.float64)
+    weight = np.abs(terms.weight)
+    values = ListedValues(lists)
+    tail = log_upper_tail(values, terms.of, weight, number, better * value, slack)
+    return tail.log_p, math.exp(tail.log_p) * tail.error
+
+
 def _terms(sample: QuerySample, is_graded: bool) -> Terms:
     """Distinct shapes of queries, their distinct weights, and how many have each."""
     gains: list[FloatArray | None] = [None]
     of_gains = np.zeros(len(sample), dtype=np.int64)
     if is_graded:
-        starts, _, gain, number = sample.levels
-        levels = zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)
-        found: dict[bytes, int] = {}
-        of_gains = np.array(
-            [found.setdefault(np.repeat(*own).tobytes(), len(found)) for own in levels]
-        )
-        gains = [None if (one == 1).all() else one for one in map(np.frombuffer, found)]
-    columns = (sample.known_candidates, sample.num_answers, of_gains, in_range(sample.weight))
+        gains, of_gains = _distinct_gains(sample)
+    columns = (sample.known_candidates, sample.num_relevant, of_gains, in_range(sample.weight))
     (*shape, weight), count = distinct_rows(columns, sample.count)
     first = changes(*shape)
-    shapes = [
-        (N, m, gains[i])
-        for N, m, i in zip(*(column[first].tolist() for column in shape), strict=True)
-    ]
+    distinct = [column[first].tolist() for column in shape]
+    shapes = [(N, m, gains[i]) for N, m, i in zip(*distinct, strict=True)]
     return Terms(shapes, np.cumsum(first) - 1, weight, count)
+
+
+def _distinct_gains(sample: QuerySample) -> tuple[list[FloatArray | None], IntArray]:
+    """Distinct gains of the relevant items of queries, None if all are 1, and which of them each query has."""
+    starts, _, gain, number = sample.levels
+    levels = zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)
+    found: dict[bytes, int] = {}
+    index = [found.setdefault(np.repeat(*own).tobytes(), len(found)) for own in levels]
+    gains = [None if (one == 1).all() else one for one in map(np.frombuffer, found)]
+    return gains, np.array(index)
 
 
 def _distributions(kind: QueryKind, terms: Terms) -> list[Atoms] | None:
@@ -152,11 +164,9 @@ def simulated_tail(kind: QueryKind, terms: Terms, least: float, samples: int) ->
             for block in range(0, len(weights), _BLOCK):
                 some = weights[block : block + _BLOCK]
                 ranks = random_subsets(random, N, m, len(part) * len(some))
-                gains = (
-                    None
-                    if gain is None
-                    else random.permuted(np.tile(gain, (len(ranks), 1)), axis=1)
-                )
+                gains = None
+                if gain is not None:
+                    gains = random.permuted(np.tile(gain, (len(ranks), 1)), axis=1)
                 values = kind.values(QuerySample.ranked(ranks, N, gains))
                 part += (values.reshape(len(part), len(some)) * some).sum(1)
     return int((totals >= least).sum()), len(totals)

@@ -97,8 +97,11 @@ class RankAccumulator:
         self._begin(tasks, true.detach().clone(), shard, B, backend)
 
     def _begin(self, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str) -> None:
-        self._tasks, self._true = tasks, shard.gather_from_owner(true, tasks.column)
-        self._shard, self._num_rows, self._backend = shard, num_rows, backend
+        self._tasks = tasks
+        self._true = shard.gather_from_owner(true, tasks.column)
+        self._shard = shard
+        self._num_rows = num_rows
+        self._backend = backend
         self._seen = shard.first
         self._counts = torch.zeros(4, len(true), dtype=torch.int64, device=true.device)
         self._total: Tensor | None = None
@@ -111,7 +114,8 @@ class RankAccumulator:
         Args:
             scores (Tensor or array): (B, n) scores of the next n columns.
         """
-        scores, true = read_scores(scores, "scores", "scores (B, n)"), self._true
+        scores = read_scores(scores, "scores", "scores (B, n)")
+        true = self._true
         left_over = self._shard.last - self._seen
         if scores.ndim != 2 or len(scores) != self._num_rows or scores.shape[1] > left_over:
             raise ValueError(
@@ -123,7 +127,8 @@ class RankAccumulator:
                 f"scores must have the dtype of true_scores, {true.dtype}; got {scores.dtype}"
             )
         check_device(scores, "scores", true.device, "true_scores")
-        left, right = self._seen, self._seen + scores.shape[1]
+        left = self._seen
+        right = self._seen + scores.shape[1]
         if left == right:
             return
         row, column, excluded, *_ = self._tasks
@@ -180,7 +185,8 @@ def rank_chunks(
         tasks = read_tasks(
             target, exclude, (len(like), shard.total), like.device, by_query=by_query
         )
-        row, column = tasks.row_of_each, shard.local(tasks.column)
+        row = tasks.row_of_each
+        column = shard.local(tasks.column)
         place = slice(None) if shard.is_whole else column >= 0
         found = true_of(row[place], column[place])
         true = found.new_zeros(len(column))

@@ -2,10 +2,23 @@
 
 from torch import Tensor
 
-NAN, TARGET_RANGE, EXCLUDE_RANGE, TARGET_EXCLUDED = 1, 2, 4, 8
-RANK_RANGE, RANK_ORDER, NO_CANDIDATES, WEIGHT = 16, 32, 64, 128
-SAMPLED, REPEATED, FILTERED, RAW, QUERY, PARTIAL = 256, 512, 1024, 2048, 4096, 8192
-ENTRY, EMPTY, EXCLUDED = 1 << 14, 1 << 15, 1 << 16
+NAN = 1
+TARGET_RANGE = 2
+EXCLUDE_RANGE = 4
+TARGET_EXCLUDED = 8
+RANK_RANGE = 16
+RANK_ORDER = 32
+NO_CANDIDATES = 64
+WEIGHT = 128
+SAMPLED = 256
+REPEATED = 512
+FILTERED = 1024
+RAW = 2048
+QUERY = 4096
+PARTIAL = 8192
+ENTRY = 1 << 14
+EMPTY = 1 << 15
+EXCLUDED = 1 << 16
 UNLISTED = 1 << 17  # the look-up of known positives does not contain the target: a warning
 LARGEST = UNLISTED
 UNKNOWN = -1  # number of candidates of a task that is not known: such tasks have base values only
@@ -30,7 +43,7 @@ ERRORS = {
     RANK_ORDER: (ValueError, "optimistic ranks must not be above pessimistic ranks"),
     NO_CANDIDATES: (
         ValueError,
-        "num_candidates must be at least 1 (the true candidate counts) and below 2^62",
+        "num_candidates must be at least 1 (the target counts) and below 2^62",
     ),
     QUERY: (ValueError, "query must hold ids from 0 to 2^63 - 1"),
     WEIGHT: (

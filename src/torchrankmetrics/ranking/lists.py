@@ -97,7 +97,8 @@ def ranks_from_places(
         size = torch.full_like(row, fault.UNKNOWN)
     else:
         size = num_candidates[row]
-        first, last = length[row] + 1, size
+        first = length[row] + 1
+        last = size
     columns = (torch.where(is_missed, first, low), torch.where(is_missed, last, high), size)
     flags = torch.full_like(row, fault.RAW)
     none = row[:0]
@@ -117,7 +118,8 @@ def _with_empty_rows(ranks: Ranks, num_candidates: int | None) -> Ranks:
 def without_each_other(ranks: Ranks) -> Ranks:
     """Return ranks of ``rank_lists``, of a known number of candidates, without the other items of a row."""
     assert ranks.rows is not None
-    row, num_rows = ranks.rows.row, ranks.rows.number
+    row = ranks.rows.row
+    num_rows = ranks.rows.number
     low, high, size = ranks.columns
     others = torch.bincount(row, minlength=num_rows)[row] - 1
     above = _number_above(row, low)

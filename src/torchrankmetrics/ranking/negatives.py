@@ -38,12 +38,15 @@ def read_predictions(
             raise ValueError(
                 f"{key} must be given once, as an argument or in the dict of predictions"
             )
-    positive, negatives = predictions["y_pred_pos"], predictions["y_pred_neg"]
+    positive = predictions["y_pred_pos"]
+    negatives = predictions["y_pred_neg"]
     if not _is_ragged(negatives):
-        positive, negatives = as_tensor(positive, "y_pred_pos"), as_tensor(negatives, "y_pred_neg")
+        positive = as_tensor(positive, "y_pred_pos")
+        negatives = as_tensor(negatives, "y_pred_neg")
         if positive.is_floating_point() and negatives.is_floating_point():
             wide = torch.promote_types(positive.dtype, negatives.dtype)
-            positive, negatives = positive.to(wide), negatives.to(wide)
+            positive = positive.to(wide)
+            negatives = negatives.to(wide)
         positive = positive.to(negatives.device)
     return (
         positive,
@@ -71,16 +74,9 @@ def count_negatives(
     positive = as_tensor(positive, "positive")
     if positive.ndim != 1:
         raise ValueError(f"positive must be (B,), got {tuple(positive.shape)}")
-    lists = (
-        negatives
-        if isinstance(negatives, list) and all(isinstance(part, list) for part in negatives)
-        else []
-    )
-    if len({*map(len, lists)}) > 1:
-        flat = as_tensor([score for part in lists for score in part], "negatives")
-        negatives = torch.split(flat, [*map(len, lists)])
-    B, device = len(positive), positive.device
-    row, excluded = torch.arange(B, device=device), Excluded()
+    B = len(positive)
+    device = positive.device
+    negatives = _by_length(negatives)
     length = None  # of the list of each positive, where the negatives are lists
     if _is_ragged(negatives):
         if indexes is not None or len(negatives) != B:
@@ -88,18 +84,7 @@ def count_negatives(
                 f"negatives must have a vector for each of {B} positives, without indexes; got "
                 f"{len(negatives)}"
             )
-        parts, sizes, dtype = [], [], positive.dtype
-        for i, part in enumerate(negatives):
-            part = part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]")
-            if part.dtype is not dtype or part.ndim != 1:
-                got = f"{part.dtype} {tuple(part.shape)}"
-                raise ValueError(
-                    f"negatives[{i}] must be (M_{i},) of {positive.dtype}, as positive; got {got}"
-                )
-            parts.append(part)
-            sizes.append(part.numel())  # six times as fast as len
-        length = torch.tensor(sizes, dtype=torch.int64, device="cpu").to(device)
-        negatives = torch.cat(parts) if parts else positive[:0]
+        negatives, length = _flat(negatives, positive)
     negatives = as_tensor(negatives, "negatives")
     if positive.dtype != negatives.dtype or positive.is_complex():
         raise TypeError(
@@ -107,22 +92,9 @@ def count_negatives(
             f"{negatives.dtype}"
         )
     check_device(negatives, "negatives", device, "positive")
+    row = torch.arange(B, device=device)
     if indexes is not None:
-        owner = as_ids(indexes, "indexes").to(device)
-        if negatives.ndim != 1 or owner.shape != negatives.shape:
-            got = f"{tuple(owner.shape)} and {tuple(negatives.shape)}"
-            raise ValueError(
-                f"indexes must be (T,), the positive of each of the flat negatives (T,); got {got}"
-            )
-        # checked on every device: a wrong index would end the process on an accelerator
-        wrong = (owner < 0) | (owner >= B)
-        if bool(wrong.any()):
-            raise IndexError(
-                f"indexes must lie in [0, {B}), one positive each; got {int(owner[wrong][0])}"
-            )
-        order, owner = sort_owners(owner)
-        negatives = negatives if order is None else negatives[order]
-        length = torch.bincount(owner, minlength=B)
+        negatives, length = _sorted_by_owner(negatives, indexes, B)
     elif length is None and negatives.ndim == 1 and exclude is None:  # one list for all
         row = torch.zeros_like(row)
         if negatives.is_cpu:
@@ -135,13 +107,64 @@ def count_negatives(
             "positive must be (B,) and negatives (B, M), (M,) for all, or (T,) with indexes; got "
             f"{got}"
         )
-    if exclude is not None:
-        cells = as_tensor(exclude, "exclude")
-        if cells.dtype != torch.bool or negatives.ndim != 2 or cells.shape != negatives.shape:
-            got = f"{cells.dtype} {tuple(cells.shape)} with negatives {tuple(negatives.shape)}"
-            raise ValueError(
-                f"exclude must be bool (B, M) with negatives (B, M), True for padding; got {got}"
-            )
-        excluded = Excluded(cells=cells.to(device))
+    excluded = Excluded() if exclude is None else _read_padding(exclude, negatives)
     borders = None if length is None else torch.nn.functional.pad(length.cumsum(0), (1, 0))
     return count(negatives, positive, row, None, excluded, borders, backend=backend)
+
+
+def _by_length(negatives: Negatives) -> Negatives:
+    """Lists of lists of different lengths as vectors; other negatives as they are."""
+    if not isinstance(negatives, list) or not all(isinstance(part, list) for part in negatives):
+        return negatives
+    lengths = list(map(len, negatives))
+    if len(set(lengths)) < 2:
+        return negatives
+    flat = as_tensor([score for part in negatives for score in part], "negatives")
+    return torch.split(flat, lengths)
+
+
+def _flat(negatives: Sequence[Tensor], positive: Tensor) -> tuple[Tensor, Tensor]:
+    """Join the vectors of all positives; return them with their lengths (B,)."""
+    parts = []
+    sizes = []
+    dtype = positive.dtype
+    for i, part in enumerate(negatives):
+        part = part if type(part) is Tensor else as_tensor(part, f"negatives[{i}]")
+        if part.dtype is not dtype or part.ndim != 1:
+            got = f"{part.dtype} {tuple(part.shape)}"
+            raise ValueError(
+                f"negatives[{i}] must be (M_{i},) of {positive.dtype}, as positive; got {got}"
+            )
+        parts.append(part)
+        sizes.append(part.numel())  # six times as fast as len
+    length = torch.tensor(sizes, dtype=torch.int64, device="cpu").to(positive.device)
+    return torch.cat(parts) if parts else positive[:0], length
+
+
+def _sorted_by_owner(negatives: Tensor, indexes: Integers, B: int) -> tuple[Tensor, Tensor]:
+    """Sort flat negatives by their positive; return them with the number of each positive (B,)."""
+    owner = as_ids(indexes, "indexes").to(negatives.device)
+    if negatives.ndim != 1 or owner.shape != negatives.shape:
+        got = f"{tuple(owner.shape)} and {tuple(negatives.shape)}"
+        raise ValueError(
+            f"indexes must be (T,), the positive of each of the flat negatives (T,); got {got}"
+        )
+    # checked on every device: a wrong index would end the process on an accelerator
+    wrong = (owner < 0) | (owner >= B)
+    if bool(wrong.any()):
+        raise IndexError(
+            f"indexes must lie in [0, {B}), one positive each; got {int(owner[wrong][0])}"
+        )
+    order, owner = sort_owners(owner)
+    negatives = negatives if order is None else negatives[order]
+    return negatives, torch.bincount(owner, minlength=B)
+
+
+def _read_padding(exclude: Numbers, negatives: Tensor) -> Excluded:
+    cells = as_tensor(exclude, "exclude")
+    if cells.dtype != torch.bool or negatives.ndim != 2 or cells.shape != negatives.shape:
+        got = f"{cells.dtype} {tuple(cells.shape)} with negatives {tuple(negatives.shape)}"
+        raise ValueError(
+            f"exclude must be bool (B, M) with negatives (B, M), True for padding; got {got}"
+        )
+    return Excluded(cells=cells.to(negatives.device))

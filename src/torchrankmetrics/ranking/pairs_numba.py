@@ -30,7 +30,8 @@ def sums_of_pairs(
 
 def negative_distances(queries: Tensor, candidates: Tensor, out: Tensor) -> Tensor:
     """As ``pairs.negative_distances``."""
-    B, (n, d) = queries.shape[0], candidates.shape
+    B = queries.shape[0]
+    (n, d) = candidates.shape
     given = queries.numpy(), candidates.numpy(), out.numpy()
     side_by_side(_distances, B, min(B, B * n * d // _DISTANCES_PER_THREAD), *given)
     return out

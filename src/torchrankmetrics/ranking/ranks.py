@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Ranks:
-    """Optimistic and pessimistic ranks of the true candidates, with the number of candidates of each task.
+    """Optimistic and pessimistic ranks of the targets, with the number of candidates of each task.
 
     optimistic = 1 + #{j != target : s_j > s_target}, pessimistic the same with >=; 1 is best.
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 3.1.
@@ -112,7 +112,7 @@ class Ranks:
         Summaries note that ranks are sampled.
 
         Args:
-            positive (numbers or mapping): (B,) scores of the true candidates, higher is better; or
+            positive (numbers or mapping): (B,) scores of the targets, higher is better; or
                 OGB's dict of "y_pred_pos" and "y_pred_neg", which may hold "exclude" or "indexes"
                 too.
             negatives (Tensor or list, default None): same dtype and device: (B, M); (M,), shared by
@@ -163,7 +163,7 @@ class Ranks:
 
     @property
     def num_candidates(self) -> Tensor:
-        """int64 (tasks,), the true candidate included."""
+        """int64 (tasks,), the target included."""
         return self.columns[2]
 
     @property
@@ -247,7 +247,10 @@ def trusted(
 ) -> Ranks:
     """Return ranks from their attributes, which are right by construction and not checked again."""
     ranks = Ranks.__new__(Ranks)
-    ranks.columns, ranks.flags, ranks.rows, ranks.gain = columns, flags, rows, gain
+    ranks.columns = columns
+    ranks.flags = flags
+    ranks.rows = rows
+    ranks.gain = gain
     return ranks
 
 
@@ -262,9 +265,12 @@ def from_counts(
         numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
         ranked = numbers[:3]
         ranked += 1
-        columns, has_nan = torch.from_numpy(ranked), bool(np.count_nonzero(numbers[3]))
+        columns = torch.from_numpy(ranked)
+        has_nan = bool(np.count_nonzero(numbers[3]))
     else:
-        columns, has_nan = counts[:3] + 1, True  # to look would wait for the device
+        # to look would wait for the device
+        columns = counts[:3] + 1
+        has_nan = True
     if has_nan:
         nan = (counts[3] > 0) * fault.NAN
         flags = nan if flags is None else nan + flags
@@ -389,10 +395,12 @@ def rank_listed(
     The queries in ascending order are the rows of the ranks. An excluded item is a candidate of its
     own task only.
     """
-    place, (order, owner) = relevant.nonzero()[:, 0], sort_owners(query)
+    place = relevant.nonzero()[:, 0]
+    (order, owner) = sort_owners(query)
     at = place
     if order is not None:  # where the sorted scores have the relevant items, in the order given
-        scores, excluded = scores[order], None if excluded is None else excluded[order]
+        scores = scores[order]
+        excluded = None if excluded is None else excluded[order]
         at = torch.empty_like(order).index_copy_(
             0, order, torch.arange(len(order), device=order.device)
         )[place]

@@ -23,7 +23,9 @@ class Communicator:
     """The processes of a group, which call the same methods in the same order; without a group only this process."""
 
     def __init__(self, group: "ProcessGroup | None" = None) -> None:
-        self._group, self.rank, self.names = group, 0, [0]
+        self._group = group
+        self.rank = 0
+        self.names = [0]
         if group is not None:
             if (
                 not isinstance(group, dist.ProcessGroup)
@@ -35,7 +37,8 @@ class Communicator:
                 )
             if dist.get_rank(group) < 0:
                 raise ValueError("process_group must be a group that this process is part of")
-            self.rank, self.names = dist.get_rank(group), dist.get_process_group_ranks(group)
+            self.rank = dist.get_rank(group)
+            self.names = dist.get_process_group_ranks(group)
 
     @contextmanager
     def agreeing(self, own: str = "") -> Iterator[dict[str, Any]]:
@@ -48,7 +51,9 @@ class Communicator:
         if self._group is None:
             yield settings
             return
-        fault, sent, values = None, None, {}
+        fault = None
+        sent = None
+        values = {}
         try:
             yield settings
             values = {
@@ -197,7 +202,8 @@ class Shard(Communicator):
             raise ValueError(
                 f"the slices of process_group must cover the candidates once, but {listed}"
             )
-        self.total, self.largest = sum(sizes), max(sizes)
+        self.total = sum(sizes)
+        self.largest = max(sizes)
         if set(numbers) - {None, self.total}:
             raise ValueError(
                 f"num_candidates must be the total of the shards, {self.total}; got {numbers}"

@@ -111,18 +111,14 @@ def read_tasks(
     If ``by_query``, by default if target has pairs of (row, column), the row of each task is
     stored, and it is flagged whether the target is excluded from the other tasks of the row.
     """
-    (B, N), faults = shape, []
     (row, column, gain), empty = _read_target(target, shape, device)
     excluded = read_exclude(exclude, shape, device)
-    if not column.is_cpu:  # to look would wait for the device
-        wrong = (column < 0) | (column >= N)
-        column = column.clamp(0, N - 1)
-        if row is not None:
-            wrong = wrong | (row < 0) | (row >= B)
-            row = row.clamp(0, max(B - 1, 0))
+    faults = []
+    if column.is_cpu:
+        _check_range(row, column, shape)
+    else:  # to look would wait for the device
+        row, column, wrong = _clamped(row, column, shape)
         faults.append(wrong * fault.TARGET_RANGE)
-    elif (first := first_outside(row, column, B, N)) is not None:
-        raise _outside(first, row, column, shape)
     if excluded.columns is not None:
         outside = excluded.columns[column]
         if not outside.is_cpu:
@@ -135,7 +131,6 @@ def read_tasks(
             )
     if excluded.bad_pairs is not None:
         faults.append((excluded.bad_pairs * fault.EXCLUDE_RANGE).expand(len(column)))
-    rows = None
     is_look_up = isinstance(exclude, Excluded | ExcludedSlices)
     by_query = row is not None if by_query is None else by_query
     if by_query or not (exclude is None or is_look_up):
@@ -149,10 +144,30 @@ def read_tasks(
         # to look would wait for an accelerator
         if not is_look_up and (not listed.is_cpu or listed.any()):
             faults.append(listed * fault.EXCLUDED)
+    rows = None
     if by_query and row is not None:
-        sizes = excluded.num_candidates(empty, N) if len(empty) else empty
-        rows = QueryRows(row.clone(), B, empty, sizes)
+        sizes = excluded.num_candidates(empty, shape[1]) if len(empty) else empty
+        rows = QueryRows(row.clone(), shape[0], empty, sizes)
     return Tasks(row, column, excluded, torch.stack(faults).sum(0) if faults else None, rows, gain)
+
+
+def _check_range(row: Tensor | None, column: Tensor, shape: tuple[int, ...]) -> None:
+    """Check that targets are cells of scores (B, N)."""
+    first = first_outside(row, column, *shape)
+    if first is not None:
+        raise _outside(first, row, column, shape)
+
+
+def _clamped(
+    row: Tensor | None, column: Tensor, shape: tuple[int, ...]
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Move targets into the scores (B, N); return them with the mask of those that were outside."""
+    B, N = shape
+    wrong = (column < 0) | (column >= N)
+    if row is not None:
+        wrong = wrong | (row < 0) | (row >= B)
+        row = row.clamp(0, max(B - 1, 0))
+    return row, column.clamp(0, N - 1), wrong
 
 
 def _read_target(
@@ -207,7 +222,8 @@ def _read_target(
 def _outside(first: int, row: Tensor | None, column: Tensor, shape: tuple[int, ...]) -> IndexError:
     """Return the error for the first target out of range."""
     B, N = shape
-    at, given = (first if row is None else int(row[first])), int(column[first])
+    at = first if row is None else int(row[first])
+    given = int(column[first])
     if not 0 <= at < B:
         return IndexError(
             f"target of task {first} is in row {at}, but scores have the rows 0 to {B - 1}"
@@ -319,7 +335,8 @@ def _slices_of_pairs(row: Tensor, column: Tensor, B: int, N: int) -> Excluded:
     On an accelerator no shape depends on the data, so that nothing waits for it: pairs out of range
     are dropped.
     """
-    key, bad = row * N + column, None
+    key = row * N + column
+    bad = None
     if not row.is_cpu:
         wrong = (row < 0) | (row >= B) | (column < 0) | (column >= N)
         bad = wrong.any()
@@ -422,37 +439,43 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
     has_labels = (
         name == "target" and bool(values) and all(isinstance(part, Mapping) for part in values)
     )
-    parts = []
-    for i, part in enumerate(values):
-        is_columns = isinstance(part, Collection | Tensor) and not isinstance(part, str | Mapping)
-        is_bool = (
-            is_columns and not isinstance(part, Tensor) and isinstance(next(iter(part), 0), bool)
-        )
-        if is_bool or not (is_columns or has_labels):
-            raise TypeError(
-                f"{name} as a list must hold the columns of every row, got {part!r:.80} in entry "
-                f"{i}; labels (B, N) go in as torch.tensor({name})"
-            )
-        column = as_ids(
-            list(part) if isinstance(part, Set | Mapping) else part, f"{name}[{i}]"
-        ).cpu()
-        if column.ndim != 1:
-            raise ValueError(
-                f"{name}[{i}] must be a vector of columns, got shape {tuple(column.shape)}"
-            )
-        parts.append(column.sort().values if isinstance(part, Set) else column)
+    parts = [_columns_of(part, f"{name}[{i}]", has_labels) for i, part in enumerate(values)]
     length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
     row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
     column = torch.cat(parts) if parts else row
     if name == "target" and len(column):
-        key = (row * (column.max() + 1) + column).sort()[0]
-        if (repeated := (key[1:] == key[:-1]).nonzero()).numel():
-            i, item = divmod(int(key[repeated[0, 0]]), int(column.max()) + 1)
-            raise ValueError(
-                f"target as a list must list each column of a row once, got {item} twice in entry "
-                f"{i}"
-            )
+        _check_repeats(row, column)
     if not has_labels:
         return row.to(device), column.to(device), None
     label = as_tensor([one for part in values for one in part.values()], name)
     return _labeled(row.to(device), column.to(device), label.to(device))
+
+
+def _columns_of(part: Any, name: str, has_labels: bool) -> Tensor:
+    """Columns of one row of a list, (m,) int64 on the CPU; of a mapping with labels its keys."""
+    is_columns = isinstance(part, Collection | Tensor) and not isinstance(part, str | Mapping)
+    is_bool = False
+    if is_columns and not isinstance(part, Tensor):
+        is_bool = isinstance(next(iter(part), 0), bool)
+    if is_bool or not (is_columns or has_labels):
+        argument, _, entry = name[:-1].partition("[")
+        raise TypeError(
+            f"{argument} as a list must hold the columns of every row, got {part!r:.80} in entry "
+            f"{entry}; labels (B, N) go in as torch.tensor({argument})"
+        )
+    column = as_ids(list(part) if isinstance(part, Set | Mapping) else part, name).cpu()
+    if column.ndim != 1:
+        raise ValueError(f"{name} must be a vector of columns, got shape {tuple(column.shape)}")
+    return column.sort().values if isinstance(part, Set) else column
+
+
+def _check_repeats(row: Tensor, column: Tensor) -> None:
+    """Check that a target lists no column of a row twice."""
+    width = int(column.max()) + 1
+    key = (row * width + column).sort()[0]
+    repeated = (key[1:] == key[:-1]).nonzero()
+    if repeated.numel():
+        i, item = divmod(int(key[repeated[0, 0]]), width)
+        raise ValueError(
+            f"target as a list must list each column of a row once, got {item} twice in entry {i}"
+        )

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from torchrankmetrics.ranking.embeddings import Candidates
 
 # queries and candidates of a product: on a CPU the scores stay in the cache
-_ROWS, _WIDTH = 256, 4096
-_ROWS_ACCELERATOR, _WIDTH_ACCELERATOR = 1024, 32768  # not measured
+_ROWS = 256
+_WIDTH = 4096
+# not measured
+_ROWS_ACCELERATOR = 1024
+_WIDTH_ACCELERATOR = 32768
 _TASKS = 1024  # of a block, which may have many targets of a row
 _OPEN = 16  # a float64 product is tried if more than one cell in so many is open
 
@@ -61,7 +64,8 @@ class Counter:
     """Counts the candidates of all tasks, tile by tile."""
 
     def __init__(self, queries: Queries, tasks: SortedTasks) -> None:
-        self._queries, self._tasks = queries, tasks
+        self._queries = queries
+        self._tasks = tasks
         self._norm = queries.norm[tasks.row]
         self._blocks = list(_blocks(tasks.row))
         # better candidates, tied ones, the targets themselves, and NaN
@@ -169,7 +173,8 @@ def rank_by_tiles(
     """Rank as ``rank_embeddings``; every process of a group calls it."""
     with torch.no_grad():
         with shard.agreeing() as settings:
-            shape, device = (len(queries), shard.total), queries.device
+            shape = (len(queries), shard.total)
+            device = queries.device
             tasks = read_tasks(target, exclude, shape, device, by_query=by_query)
             if not shard.is_whole:
                 settings |= tasks.fingerprint(shard.total)
@@ -209,7 +214,8 @@ def best_scores(
     Candidates marked in ``out``, bool (B, N), are not counted.
     """
     given, tiles = prepared(queries, candidates, similarity, backend)
-    tile, out = tiles.tile(slice(None)), out.to(given.device)
+    tile = tiles.tile(slice(None))
+    out = out.to(given.device)
     product = tile.product(product_dtype())
     approximate = product.scores(given, torch.arange(len(queries), device=given.device))
     known = approximate.masked_fill(out | approximate.isnan(), -torch.inf)

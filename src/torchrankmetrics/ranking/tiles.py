@@ -105,7 +105,8 @@ class Product:
     """
 
     def __init__(self, tile: Tile, dtype: torch.dtype) -> None:
-        self._tile, self.dtype = tile, dtype
+        self._tile = tile
+        self.dtype = dtype
         similarity = tile.similarity
         norm = tile.square.sqrt()
         odd = ~(norm < LARGE)

@@ -481,10 +481,11 @@ def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str
 
 def _width(text: str) -> int:
     """Columns of a terminal that a text takes: wide characters take two, combining ones none."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
+    width = 0
+    for letter in text:
+        if not unicodedata.combining(letter):
+            width += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+    return width
 
 
 def _lines(column: Printed) -> list[str]:

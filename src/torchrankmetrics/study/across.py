@@ -122,12 +122,8 @@ def averages(table: StudyTable) -> Averages:
     ]
     for one in table.measures:
         chosen, values, left_out = complete_values(table, one)
-        falling = -values if one.higher_is_better else values
-        ranks, leading = rankdata(falling, axis=1), falling == falling.min(1, keepdims=True)
-        for i, model in enumerate(table.models):
-            cells = [table.cells[one.key, model, data] for data in chosen]
-            counts = _Counts(float(ranks[:, i].mean()), int(leading[:, i].sum()), cells)
-            rows[one.key, model] = _average(one, values[:, i], counts, table.confidence_level)
+        for model, average in _averages_of(table, one, chosen, values).items():
+            rows[one.key, model] = average
         end = "higher" if one.higher_is_better else "lower"
         name = f"{paper_name(one.key)} ({end} is better)"
         notes.append(f"{name}: {_comparability(one, table, chosen)}")
@@ -136,6 +132,21 @@ def averages(table: StudyTable) -> Averages:
                 f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value."
             )
     return Averages(table.measures, table.models, rows, tuple(notes))
+
+
+def _averages_of(
+    table: StudyTable, one: Measure, chosen: Sequence[str], values: FloatArray
+) -> dict[str, Average]:
+    """Average the values (datasets, models) of every model."""
+    falling = -values if one.higher_is_better else values
+    ranks = rankdata(falling, axis=1)
+    leading = falling == falling.min(1, keepdims=True)
+    found = {}
+    for i, model in enumerate(table.models):
+        cells = [table.cells[one.key, model, data] for data in chosen]
+        counts = _Counts(float(ranks[:, i].mean()), int(leading[:, i].sum()), cells)
+        found[model] = _average(one, values[:, i], counts, table.confidence_level)
+    return found
 
 
 class _Counts(NamedTuple):

@@ -127,10 +127,13 @@ class Together:
         slope: float,
     ) -> None:
         rows = [run.rows for runs in models.values() for run in runs]
-        self.names, self.slope = list(models), slope
-        self.definition, source = measure.definition, PairedSource(rows)
+        self.names = list(models)
+        self.slope = slope
+        self.definition = measure.definition
+        source = PairedSource(rows)
         samples, used = measure.sample(source)
-        first, clusters = samples[0], clusters_of(cluster, rows, "the table")
+        first = samples[0]
+        clusters = clusters_of(cluster, rows, "the table")
         clusters = entry_clusters(clusters, rows, used, self.definition)
         values = [self.definition.unit_values(sample, measure.rank_type) for sample in samples]
         columns = np.stack(values, 1)
@@ -171,8 +174,33 @@ def evaluate_dataset(
 ) -> DatasetResult:
     """Compute a measure for all models of a dataset; ValueError if tasks lack a column that it or the clusters need."""
     source = ClusteredSource(dataset.reference.analysis, cluster)
-    slope, chance, size = 1.0, math.nan, None
+    known = _known_before(source, measure)
+    aligned = dataset.aligned if known.can_test else {}
+    together, remark = _together(aligned, measure, cluster, known.slope)
+    cells = {
+        model: _cell(model, runs, measure, together, confidence_level, cluster)
+        for model, runs in dataset.models.items()
+    }
+    tested = () if remark else tuple(aligned)
+    pairs = _pairs(together, measure, confidence_level)
+    size = known.size or source.size()
+    return DatasetResult(cells, known.chance, tested, remark, pairs, size, together)
+
+
+class _Known(NamedTuple):
+    """Facts about a measure on a dataset, before any model is tested."""
+
+    can_test: bool
+    size: SampleSize | None
+    chance: float  # value under random ranking
+    slope: float  # of the view
+
+
+def _known_before(source: ClusteredSource, measure: Measure) -> _Known:
     can_test = measure.definition.is_function_of_mean(measure.rank_type)
+    size = None
+    chance = math.nan
+    slope = 1.0
     try:
         sample, _ = source.sample(measure)
         can_test &= len(sample.weight) > 0
@@ -185,15 +213,7 @@ def evaluate_dataset(
         can_test &= size is not None and measure.view == "base"
     except ExpectationUnavailableError:
         can_test &= measure.view == "base"
-    aligned = dataset.aligned if can_test else {}
-    together, remark = _together(aligned, measure, cluster, slope)
-    cells = {
-        model: _cell(model, runs, measure, together, confidence_level, cluster)
-        for model, runs in dataset.models.items()
-    }
-    tested = () if remark else tuple(aligned)
-    pairs = _pairs(together, measure, confidence_level)
-    return DatasetResult(cells, chance, tested, remark, pairs, size or source.size(), together)
+    return _Known(can_test, size, chance, slope)
 
 
 def _pairs(
@@ -255,7 +275,8 @@ def _cell_of_tasks(
 ) -> Cell:
     """A single run: its interval is over test tasks."""
     sample, clusters = ClusteredSource(run.analysis, cluster).sample(measure)
-    definition, rank_type = measure.definition, measure.rank_type
+    definition = measure.definition
+    rank_type = measure.rank_type
     method: Method = "normal" if definition.is_function_of_mean(rank_type) else "bootstrap"
     with suppress(ValueError):  # extremes, and fewer than two tasks, have no interval
         own = estimate(definition, sample, rank_type, level, method, clusters, _RESAMPLES, 0)
@@ -279,10 +300,13 @@ def _cell_of_both(
     level: float,
 ) -> Cell:
     """Several runs on the same tasks: the interval is over seeds and tasks."""
-    models, i, units = together.models, together.names.index(model), together.units
+    models = together.models
+    i = together.names.index(model)
+    units = together.units
     found = models.estimate(level, i)
     effective_tasks = units.effective_tasks(models.influence[:, i])
-    low, high = found.low, found.high
+    low = found.low
+    high = found.high
     if measure.definition.is_share:
         low, high = _seeded_share(found, units.effective, level)
         effective_tasks = share_effective_tasks(units, effective_tasks)
@@ -290,14 +314,16 @@ def _cell_of_both(
     limits = measure.definition.mean_limits(sample)
     if np.isfinite(limits).all():
         ends = sorted(apply_transform(measure.definition.g, np.array(limits), "g").tolist())
-        low, high = max(low, ends[0]), min(high, ends[1])
+        low = max(low, ends[0])
+        high = min(high, ends[1])
     own = Estimate(found.standard_error, low, high, effective_tasks).in_view(measure, sample)
     return replace(cell, **own._asdict(), seed_share=found.split.seed_share)
 
 
 def _seeded_share(found: SeededEstimate, effective: float, level: float) -> tuple[float, float]:
     """Wilson's interval of a share with an error over seeds and tasks; without one, of its number of tasks."""
-    p, square = min(max(found.value, 0.0), 1.0), found.standard_error**2
+    p = min(max(found.value, 0.0), 1.0)
+    square = found.standard_error**2
     n = p * (1 - p) / square if square > 0 and 0 < p < 1 else effective
     return wilson(p, n, float(student.ppf((1 + level) / 2, found.freedom)))
 

@@ -119,12 +119,7 @@ def differences(
     a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], level: float
 ) -> Differences:
     """Subtract two models on every dataset, and average; ValueError if they cannot be compared on any."""
-    pairs = dict[str, Difference]()
-    for name, result in results.items():
-        if (a, b) in result.pairs:
-            pairs[name] = result.pairs[a, b]
-        elif (b, a) in result.pairs:
-            pairs[name] = result.pairs[b, a].turned
+    pairs = _pairs(a, b, results)
     if not pairs:
         needed = "it needs runs on the same tasks, and a metric that is a mean over tasks with a direction"
         raise ValueError(
@@ -139,11 +134,21 @@ def differences(
     tables = [results[name].together for name in pairs]
     flips = _mean_by_flips(a, b, tables, list(pairs.values()), level)
     if flips is not None:
-        low, high, p_value, test, *_ = flips
-        mean = mean._replace(low=low, high=high, p_value=p_value, test=test)
+        mean = mean._replace(low=flips.low, high=flips.high, p_value=flips.p_value, test=flips.test)
     here = _row(_HERE, mean, math.nan, f"{len(pairs)} datasets")
     left_out = tuple(name for name in results if name not in pairs)
     return Differences(a, b, one.key, rows, here, level, bool(one.higher_is_better), left_out)
+
+
+def _pairs(a: str, b: str, results: Mapping[str, DatasetResult]) -> dict[str, Difference]:
+    """Differences a - b by dataset, where they are known."""
+    pairs = {}
+    for name, result in results.items():
+        if (a, b) in result.pairs:
+            pairs[name] = result.pairs[a, b]
+        elif (b, a) in result.pairs:
+            pairs[name] = result.pairs[b, a].turned
+    return pairs
 
 
 def _row(name: str, pair: Difference, p_adjusted: float, size: str) -> DatasetDifference:
@@ -191,14 +196,20 @@ def _mean_by_flips(
         slope = pair.value / apart if apart else 1.0
         share = 1 / (units.total * len(pairs))
         parts.append(replace(units, weight=units.weight * share, sums=units.sums * share * slope))
-    pooled = Units(
+    test = SignFlipTest(
+        _pooled(parts),
+        IDENTITY,
+        (-math.inf, math.inf),
+        DEFAULT_DRAWS.permutations,
+        DEFAULT_DRAWS.seed,
+    )
+    return Tested(*test.difference(level)[:3], SIGN_FLIPS)
+
+
+def _pooled(parts: Sequence[Units]) -> Units:
+    return Units(
         np.concatenate([part.weight for part in parts]),
         np.concatenate([part.sums for part in parts]),
         np.concatenate([part.count for part in parts]),
         clustered=any(part.clustered for part in parts),
     )
-    test = SignFlipTest(
-        pooled, IDENTITY, (-math.inf, math.inf), DEFAULT_DRAWS.permutations, DEFAULT_DRAWS.seed
-    )
-    low, high, p_value, _ = test.difference(level)
-    return Tested(low, high, p_value, SIGN_FLIPS)

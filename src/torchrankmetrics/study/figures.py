@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.plots import canvas as draw
 
 if TYPE_CHECKING:
@@ -43,13 +44,10 @@ def intervals_by_dataset(
     step = 0.7 / len(models)
     fig, ax = draw.canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
     for i, (model, (color, _, marker)) in enumerate(zip(models, draw.marks_on(ax), strict=False)):
-        there = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
-        row, value, low, high = np.array(there, dtype=np.float64).T
-        y = row + (i - (len(models) - 1) / 2) * step
-        ax.hlines(y, low, high, color=color, linewidth=1.4)
-        ax.plot(value, y, marker, color=color, markersize=4.5, label=model)
-    if bars := [(chance[name], y) for y, name in enumerate(cells) if chance and name in chance]:
-        ax.plot(*zip(*bars, strict=True), "|", markersize=12, label="chance", **draw.CHANCE)
+        points = _points(cells, model)
+        points[:, 0] += (i - (len(models) - 1) / 2) * step
+        _draw_intervals(ax, points, color, marker, model)
+    _draw_chance(ax, list(cells), chance or {})
     draw.label_rows(ax, list(cells), metric, 0.5)
     ax.tick_params(labelsize=draw.SMALL)
     ax.tick_params(axis="y", length=0)
@@ -57,6 +55,26 @@ def intervals_by_dataset(
         ax.axhline(row - 0.5, color="0.85", linewidth=0.6, zorder=0)
     draw.legend(ax, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
     return fig, ax
+
+
+def _points(cells: Mapping[str, Mapping[str, Ends]], model: str) -> FloatArray:
+    """Row, value and the ends of the interval of a model on each of its datasets, (datasets, 4)."""
+    found = [(y, *row[model]) for y, row in enumerate(cells.values()) if model in row]
+    return np.array(found, dtype=np.float64)
+
+
+def _draw_intervals(ax: Axes, points: FloatArray, color: str, marker: str, label: str) -> None:
+    """Draw the rows of points: place, value and the ends of its interval."""
+    y, value, low, high = points.T
+    ax.hlines(y, low, high, color=color, linewidth=1.4)
+    ax.plot(value, y, marker, color=color, markersize=4.5, label=label)
+
+
+def _draw_chance(ax: Axes, names: Sequence[str], chance: Mapping[str, float]) -> None:
+    rows = [y for y, name in enumerate(names) if name in chance]
+    if rows:
+        values = [chance[names[y]] for y in rows]
+        ax.plot(values, rows, "|", markersize=12, label="chance", **draw.CHANCE)
 
 
 def critical_difference(
@@ -84,7 +102,8 @@ def critical_difference(
     >>> ranking = study.mean_ranks("mrr")
     >>> fig, ax = critical_difference(study.models, ranking)
     """
-    k, bars = len(models), len(ranks.cliques)
+    k = len(models)
+    bars = len(ranks.cliques)
     half = (k + 1) // 2  # labels on the left
     fig, ax = draw.canvas(ax, width=4.6, height=0.9 + 0.16 * bars + 0.24 * half)
     below = 0.35 + 0.3 * bars
@@ -122,11 +141,17 @@ def _draw_models(ax: Axes, models: Sequence[str], mean: Sequence[float], below: 
     k = len(models)
     for place, i in enumerate(sorted(range(k), key=lambda i: mean[i])):
         if place < (k + 1) // 2:
-            x, y, text = 1, -below - 0.5 * place, f"{models[i]}  {mean[i]:.2f}"
-            shift, align = -4, "right"
+            x = 1
+            y = -below - 0.5 * place
+            text = f"{models[i]}  {mean[i]:.2f}"
+            shift = -4
+            align = "right"
         else:
-            x, y, text = k, -below - 0.5 * (k - 1 - place), f"{mean[i]:.2f}  {models[i]}"
-            shift, align = 4, "left"
+            x = k
+            y = -below - 0.5 * (k - 1 - place)
+            text = f"{mean[i]:.2f}  {models[i]}"
+            shift = 4
+            align = "left"
         ax.plot([mean[i], mean[i], x], [0, y, y], color=draw.ink(ax), linewidth=1)
         ax.annotate(text, (x, y), (shift, 0), va="center", ha=align, **_SMALL)
 

@@ -78,12 +78,12 @@ class Ranking(Rendered):
         """Draw the critical difference, see ``study.critical_difference``."""
         return critical_difference(self.models, self, ax=ax)
 
+    def _letters(self, i: int) -> str:
+        return "".join(chr(97 + g) for g, clique in enumerate(self.cliques) if i in clique)
+
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        letters = [
-            "".join(chr(97 + g) for g, c in enumerate(self.cliques) if i in c)
-            for i in range(len(self.models))
-        ]
+        letters = [self._letters(i) for i in range(len(self.models))]
         order = np.argsort(self.mean, kind="stable").tolist()
         rows = [(self.models[i], self.mean[i], letters[i]) for i in order]
         apart = f"models that share a letter (less than {self.critical_difference:.2f} apart)"
@@ -106,9 +106,11 @@ def ranking(table: StudyTable) -> Ranking:
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html).
     """
-    one, level = table.measures[0], table.confidence_level
+    one = table.measures[0]
+    level = table.confidence_level
     _, values, left_out = complete_values(table, one)
-    (n, k), ranks = values.shape, rankdata(-values if one.higher_is_better else values, axis=1)
+    (n, k) = values.shape
+    ranks = rankdata(-values if one.higher_is_better else values, axis=1)
     if min(n, k) < 2:
         raise ValueError(f"mean ranks need 2 models on 2 datasets or more, got {k} and {n}")
     p_value, is_exact = friedman(ranks)
@@ -154,15 +156,15 @@ def _friedman_exact(doubled: IntArray, deviation: float) -> float | None:
     if n > _MOST_EXACT or math.factorial(k) > _MOST_SUMS or base**k >= 1 << 63:
         return None
     digits = base ** np.arange(k, dtype=np.int64)
-    sums, share = np.zeros((1, k), dtype=np.int64), np.ones(1)
+    sums = np.zeros((1, k), dtype=np.int64)
+    share = np.ones(1)
     for row in doubled:
         orders = np.array(list(itertools.permutations(row.tolist())))
         if len(sums) * len(orders) > _MOST_SUMS:
             return None
         every = np.sort((sums[:, None] + orders).reshape(-1, k), axis=1)
         states, index = np.unique(every @ digits, return_inverse=True)
-        each = np.repeat(share / len(orders), len(orders))
-        share = np.bincount(index, each).astype(np.float64)
+        share = np.bincount(index, np.repeat(share / len(orders), len(orders))).astype(np.float64)
         sums = states[:, None] // digits % base
     reached = ((sums - n * (k + 1)) ** 2).sum(1) >= deviation - 0.5  # sums are integers
     return float(share[reached].sum())

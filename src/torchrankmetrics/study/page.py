@@ -4,14 +4,18 @@ import hashlib
 import importlib.metadata
 import json
 import platform
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.evaluations import rank_ecdf
 from torchrankmetrics.rendering import Tabular, paper_name
@@ -29,14 +33,19 @@ if TYPE_CHECKING:
 VERSION = 4
 AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 # more distributions than _GRID are small multiples
-_MOST_CURVES, _MOST_MODELS, _MANY_TIES, _GRID = 24, 6, 0.1, 4
+_MOST_CURVES = 24
+_MOST_MODELS = 6
+_MANY_TIES = 0.1
+_GRID = 4
 
 
 class Page:
     """Results of a page; ``across`` has averages, ranks and differences, unless they are undefined."""
 
     def __init__(self, study: "RankStudy", table: StudyTable) -> None:
-        self.study, self.table, self.drawn = study, table, table.models[:_MOST_MODELS]
+        self.study = study
+        self.table = table
+        self.drawn = table.models[:_MOST_MODELS]
         self.tests: dict[str, Any] = {
             "confidence_level": table.confidence_level,
             "cluster": table.cluster,
@@ -44,28 +53,36 @@ class Page:
         self.across: dict[str, Any] = {}
         directed = [one for one in table.measures if one.higher_is_better is not None]
         if len(table.datasets) > 1 and len(table.models) > 1 and directed:
-            has_ranks = all(facts.tie_rates for facts in table.facts.values())
-            with suppress(ValueError):  # no dataset with values of all models
-                self.across["averages"] = study.summary(
-                    [*directed, *(AVERAGED if has_ranks else ())], **self.tests
-                )
-            # fewer than two such datasets, or models without common tasks
-            with suppress(ValueError):
-                ranks = self.across["ranks"] = ranking(table.only(directed[:1]))
-                best = [str(model) for model, *_ in ranks.tabular().rows]  # by mean rank
-                self.drawn = tuple(model for model in table.models if model in best[:_MOST_MODELS])
-                self.across["differences"] = study.difference(
-                    best[0], best[1], directed[0], **self.tests
-                )
-        rows: Rows = "datasets" if len(table.datasets) > len(table.models) else "models"
-        parts = {
-            f"values {one.key}": table.only([one]).with_layout(rows=rows) for one in table.measures
-        }
-        self.tables = {
-            name: replace(part.tabular(), notes=part.legend) for name, part in parts.items()
-        }
+            self._compare_over_datasets(directed)
+        self.tables = self._values()
         self.tables |= {name: result.tabular() for name, result in self.across.items()}
         self.tables["protocol"] = self._protocol()
+
+    def _compare_over_datasets(self, directed: list[Measure]) -> None:
+        """Averages, mean ranks and the difference of the two best models, unless they are undefined."""
+        table = self.table
+        has_ranks = all(facts.tie_rates for facts in table.facts.values())
+        averaged: list[Measure | str] = [*directed, *(AVERAGED if has_ranks else ())]
+        with suppress(ValueError):  # no dataset with values of all models
+            self.across["averages"] = self.study.summary(averaged, **self.tests)
+        # fewer than two such datasets, or models without common tasks
+        with suppress(ValueError):
+            ranks = self.across["ranks"] = ranking(table.only(directed[:1]))
+            best = [str(model) for model, *_ in ranks.tabular().rows]  # by mean rank
+            self.drawn = tuple(model for model in table.models if model in best[:_MOST_MODELS])
+            self.across["differences"] = self.study.difference(
+                best[0], best[1], directed[0], **self.tests
+            )
+
+    def _values(self) -> dict[str, Tabular]:
+        """A table of values for each metric."""
+        table = self.table
+        rows: Rows = "datasets" if len(table.datasets) > len(table.models) else "models"
+        tables = {}
+        for one in table.measures:
+            part = table.only([one]).with_layout(rows=rows)
+            tables[f"values {one.key}"] = replace(part.tabular(), notes=part.legend)
+        return tables
 
     def _protocol(self) -> Tabular:
         rows = []
@@ -95,46 +112,48 @@ class Page:
     @property
     def warnings(self) -> list[str]:
         """Everything that a reader should know before the tables."""
-        table = self.table
         found = [
             f"{name}: {warning}"
-            for name, warnings in table.warnings.items()
+            for name, warnings in self.table.warnings.items()
             for warning in warnings
         ]
         found += [f"{model} is missing on {data}" for model, data in self.study.missing]
-        most = {
-            name: max(facts.tie_rates.values(), default=0.0) for name, facts in table.facts.items()
-        }
-        if tied := [
-            f"{name} ({100 * rate:.0f}%)" for name, rate in most.items() if rate > _MANY_TIES
-        ]:
+        if tied := self._tied():
             found.append(
                 "more than a tenth of the targets have the score of another candidate on "
                 f"{', '.join(tied)}"
             )
-        for (key, model, data), cell in table.cells.items():
+        return [*found, *self._not_better(), *self.table.doubts]
+
+    def _tied(self) -> list[str]:
+        """Datasets with many ties, and the largest share of ties of a model."""
+        found = []
+        for name, facts in self.table.facts.items():
+            rate = max(facts.tie_rates.values(), default=0.0)
+            if rate > _MANY_TIES:
+                found.append(f"{name} ({100 * rate:.0f}%)")
+        return found
+
+    def _not_better(self) -> list[str]:
+        """Values that are not significantly better than random ranking."""
+        found = []
+        for (key, model, data), cell in self.table.cells.items():
             if cell.is_better_than_random is False:
                 value = f"{model} on {data}: {paper_name(key)} {cell.value:.3f}"
-                chance = table.results[key, data].chance
+                chance = self.table.results[key, data].chance
                 found.append(
                     f"{value} is not significantly better than random ranking ({chance:.3f})"
                 )
-        return [*found, *table.doubts]
+        return found
 
     def html(self, title: str) -> str:
         """Write the page; ImportError without matplotlib."""
-        table, numbers, manifest = self.table, count(1), self.manifest()
-
-        def figure(drawn: list[Any], caption: str) -> dict[str, Any]:
-            number = next(numbers)
-            parts = [
-                to_svg(fig, caption, f"figure{number}-{i}") for i, (fig, _) in enumerate(drawn)
-            ]
-            return {"svgs": parts, "caption": f"Figure {number}. {caption}"}
-
-        few = f" Only the {len(self.drawn)} models with the best mean rank." * (
-            self.drawn != table.models
-        )
+        table = self.table
+        figure = partial(_figure, count(1))
+        manifest = self.manifest()
+        few = ""
+        if self.drawn != table.models:
+            few = f" Only the {len(self.drawn)} models with the best mean rank."
         level = f"{100 * table.confidence_level:g}%"
         about = f"with {level} intervals; bars mark random ranking.{few}"
         names = {one.key: paper_name(one.key) for one in table.measures}
@@ -150,7 +169,7 @@ class Page:
                 for name, one in self.across.items()
                 if name != "averages"
             ],
-            distributions=[figure(*drawn) for drawn in self._distributions()],
+            distributions=[figure(*one) for one in self._distributions()],
             undrawn=[m for m in table.models if m not in self.drawn]
             + list(table.datasets[_MOST_CURVES:]),
             level=level,
@@ -162,7 +181,8 @@ class Page:
     def _distributions(self) -> list[tuple[list[Any], str]]:
         """Rank distributions with their captions: a figure each, or one figure of small multiples."""
         datasets = [name for name, facts in self.table.facts.items() if facts.fewest][:_MOST_CURVES]
-        small, drawn = len(datasets) > _GRID, []
+        small = len(datasets) > _GRID
+        drawn = []
         for name in datasets:
             runs = self.study.dataset(name).models
             rows = {
@@ -179,7 +199,8 @@ class Page:
 
     def manifest(self) -> dict[str, Any]:
         """Everything that the numbers of the page depend on, and every number of its tables."""
-        table, study = self.table, self.study
+        table = self.table
+        study = self.study
         packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
         tables = {"values": table.records()} | self.tables
         return {
@@ -196,6 +217,13 @@ class Page:
         }
 
 
+def _figure(numbers: Iterator[int], drawn: list[Any], caption: str) -> dict[str, Any]:
+    """The next numbered figure of a page, of one or more drawings."""
+    number = next(numbers)
+    parts = [to_svg(fig, caption, f"figure{number}-{i}") for i, (fig, _) in enumerate(drawn)]
+    return {"svgs": parts, "caption": f"Figure {number}. {caption}"}
+
+
 def manifest_text(manifest: dict[str, Any]) -> str:
     """Write a manifest as JSON that cannot close an HTML element."""
     return json.dumps(manifest).replace("<", "\\u003c")
@@ -203,7 +231,8 @@ def manifest_text(manifest: dict[str, Any]) -> str:
 
 def _file(read: LoadedRun) -> dict[str, Any]:
     """Names of a run, its file, the SHA-256 of its canonical rows (little-endian, row by row), and its protocol."""
-    analysis, run = read.analysis, read.run
+    analysis = read.analysis
+    run = read.run
     names = {"model": run.model, "dataset": run.dataset, "seed": run.seed, "file": run.file}
     if run.values:
         content = json.dumps(
@@ -212,16 +241,21 @@ def _file(read: LoadedRun) -> dict[str, Any]:
         protocol: dict[str, Any] = {"tasks": run.num_rows, "metrics": list(run.values)}
     else:
         content = np.ascontiguousarray(analysis.rows, dtype="<i8").tobytes()
-        columns = Columns(analysis.rows)
-        N, group, ids = columns.num_candidates, columns.group, columns.sample_id
-        protocol = {
-            "tasks": int(columns.count.sum()),
-            "sides": [str(side) for side in analysis.sides],
-        }
-        protocol |= {"candidates": [int(N.min()), int(N.max())], "sampled": analysis.num_sampled}
-        protocol["nan"] = analysis.num_nan
-        protocol |= {
-            "groups": len(np.unique(group[group != ABSENT])),
-            "sample_ids": bool((ids != ABSENT).all()),
-        }
+        protocol = _protocol_of(analysis)
     return {**names, "sha256": hashlib.sha256(content).hexdigest(), "protocol": protocol}
+
+
+def _protocol_of(analysis: Analysis) -> dict[str, Any]:
+    """Numbers of tasks, candidates, groups and NaN scores, and sides."""
+    columns = Columns(analysis.rows)
+    N = columns.num_candidates
+    group = columns.group
+    return {
+        "tasks": int(columns.count.sum()),
+        "sides": [str(side) for side in analysis.sides],
+        "candidates": [int(N.min()), int(N.max())],
+        "sampled": analysis.num_sampled,
+        "nan": analysis.num_nan,
+        "groups": len(np.unique(group[group != ABSENT])),
+        "sample_ids": bool((columns.sample_id != ABSENT).all()),
+    }

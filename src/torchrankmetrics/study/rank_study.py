@@ -64,7 +64,8 @@ class RankStudy:
             TypeError, ValueError: if ``table`` contains no ranks, or the study has a run of the
                 same names.
         """
-        (source, num_rows), file = source_of(table), None
+        (source, num_rows) = source_of(table)
+        file = None
         if isinstance(source, Path):
             file = (
                 source.name if source.is_absolute() or ".." in source.parts else source.as_posix()
@@ -125,7 +126,8 @@ class RankStudy:
         Returns:
             A study of these files; ValueError if no file matches, or two files are of the same run.
         """
-        study, default = cls(), {"model": "model", "dataset": "data", "seed": "0"} | names
+        study = cls()
+        default = {"model": "model", "dataset": "data", "seed": "0"} | names
         for name in names:
             check_choice("names", name, FIELDS)
         for path, below, fields in find_files(pattern):
@@ -136,7 +138,8 @@ class RankStudy:
 
     def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
         """Set the names of models and datasets to list first; the others follow."""
-        self._first["model"][:0], self._first["dataset"][:0] = models, datasets
+        self._first["model"][:0] = models
+        self._first["dataset"][:0] = datasets
         self._loaded.clear()
         self._results.clear()
 
@@ -223,10 +226,8 @@ class RankStudy:
         """The runs of a dataset by the metric of their values; the metric of ranks is ""."""
         check_choice("dataset", name, self.datasets)
         if name not in self._loaded:
-            runs, order = (
-                [run for run in self.runs.values() if run.dataset == name],
-                self.models.index,
-            )
+            runs = [run for run in self.runs.values() if run.dataset == name]
+            order = self.models.index
             runs.sort(key=lambda run: (order(run.model), natural(run.seed)))
             metrics = dict.fromkeys(metric for run in runs for metric in run.values or [""])
             found = {metric: DataSet(runs, metric) for metric in metrics}
@@ -308,7 +309,10 @@ class RankStudy:
                 "the study has no runs: add(table, model=, dataset=) some, or open a pattern of "
                 "files"
             )
-        results, facts, warnings, alpha = {}, {}, {}, 1 - confidence_level
+        results = {}
+        facts = {}
+        warnings = {}
+        alpha = 1 - confidence_level
         p_random: dict[str, dict[tuple[str, str, str], float]] = {one.key: {} for one in measures}
         for name in self.datasets:
             for one in measures:
@@ -318,12 +322,17 @@ class RankStudy:
             warnings[name] = [
                 note for part in self._parts(name).values() for note in part.notes(self.seeds)
             ]
-        cells, names = (
-            marked_cells(measures, results, p_random, alpha),
-            (tuple(self.models), tuple(self.datasets)),
-        )
+        cells = marked_cells(measures, results, p_random, alpha)
         return StudyTable(
-            tuple(measures), *names, cells, results, facts, warnings, confidence_level, cluster
+            tuple(measures),
+            tuple(self.models),
+            tuple(self.datasets),
+            cells,
+            results,
+            facts,
+            warnings,
+            confidence_level,
+            cluster,
         )
 
     def summary(

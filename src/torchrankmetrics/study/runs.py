@@ -45,7 +45,8 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
     the same text.
     """
     base, rest = _split(pattern)
-    expression, literals = re.escape(rest).replace(r"\*", "[^/]*"), _PART.split(rest)[::2]
+    expression = re.escape(rest).replace(r"\*", "[^/]*")
+    literals = _PART.split(rest)[::2]
     for name in FIELDS:
         part = re.escape(f"{{{name}}}")
         expression = expression.replace(part, f"(?P<{name}>[^/]+)", 1).replace(part, f"(?P={name})")
@@ -58,13 +59,21 @@ def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[st
         and ((base / below).is_file() or below.endswith(".parquet"))  # Dask and Spark write folders
     ]
     if not found:
-        start = f"no file matches {shorten(os.fspath(pattern))}"
-        if not base.is_dir():
-            raise ValueError(f"{start}: the directory {str(base)!r} does not exist")
-        names = sorted((entry.name + "/" * entry.is_dir() for entry in base.iterdir()), key=natural)
-        listed = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-        raise ValueError(f"{start}; {str(base)!r} contains {listed or 'nothing'}")
+        raise ValueError(_no_file(pattern, base))
     return sorted(found, key=lambda one: natural(one[1]))
+
+
+def _no_file(pattern: str | os.PathLike[str], base: Path) -> str:
+    """Message that no file matches, with the content of the directory."""
+    start = f"no file matches {shorten(os.fspath(pattern))}"
+    if not base.is_dir():
+        return f"{start}: the directory {str(base)!r} does not exist"
+    names = sorted(
+        (f"{entry.name}/" if entry.is_dir() else entry.name for entry in base.iterdir()),
+        key=natural,
+    )
+    listed = ", ".join(names[:5]) or "nothing"
+    return f"{start}; {str(base)!r} contains {listed}{', ...' if len(names) > 5 else ''}"
 
 
 def paths_of(
@@ -179,7 +188,9 @@ class LoadedRun:
     """
 
     def __init__(self, run: Run, metric: str) -> None:
-        self.run, self.tasks, self.notes = run, "", list[str]()
+        self.run = run
+        self.tasks = ""
+        self.notes = list[str]()
         if metric:
             (self.rows,) = value_rows([run.values[metric]], [run.label])
             self.tasks = repr(sorted(map(str, run.values[metric])))
@@ -190,12 +201,14 @@ class LoadedRun:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RankMetricWarning)
             self.analysis = Analysis([table.rows])
-            self.rows, has_order = self.analysis.all_rows, True
+            self.rows = self.analysis.all_rows
+            has_order = True
             if (Columns(self.analysis.rows).sample_id == ABSENT).any():
                 try:
                     self.rows = paired_rows([table], [run.label])[0][0]
                 except ValueError:
-                    self.rows, has_order = self.analysis.rows, False
+                    self.rows = self.analysis.rows
+                    has_order = False
         self.notes += dict.fromkeys(
             str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)
         )
@@ -241,7 +254,9 @@ class DataSet:
 
     def __init__(self, given: Sequence[Run], metric: str) -> None:
         runs = [LoadedRun(run, metric) for run in given if not metric or metric in run.values]
-        self.metric, self.runs = metric, runs  # in the order of their models
+        # in the order of their models
+        self.metric = metric
+        self.runs = runs
         self.models = {
             name: list(group) for name, group in groupby(runs, key=lambda run: run.run.model)
         }
@@ -249,9 +264,9 @@ class DataSet:
         tasks = mode([run.tasks for run in runs if run.tasks] or [""])
         self.reference = next(run for run in runs if run.tasks == tasks)
         self.aligned = {
-            m: runs
-            for m, runs in self.models.items()
-            if tasks and {run.tasks for run in runs} == {tasks}
+            model: own
+            for model, own in self.models.items()
+            if tasks and all(run.tasks == tasks for run in own)
         }
         if metric:  # read together, so that differences of rounding are zero
             aligned = [run for runs in self.aligned.values() for run in runs]
@@ -267,39 +282,39 @@ class DataSet:
             return Facts(max(len(run.rows) for run in self.runs), 0, 0, {})
         sample = self.reference.analysis.sample()
         counts = (0, 0) if sample.num_candidates is None else sample.candidate_counts.num_candidates
-        found = {
-            model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()
-        }
-        ties = {
-            model: sum(one.tie_mass / one.total for one in own) / len(own)
-            for model, own in found.items()
-        }
+        ties = {}
+        for model, runs in self.models.items():
+            own = [run.analysis.sample() for run in runs]
+            ties[model] = sum(one.tie_mass / one.total for one in own) / len(own)
         return Facts(sample.num_tasks, int(counts[0]), int(counts[-1]), ties)
 
     def notes(self, seeds: Sequence[str]) -> list[str]:
         """Reasons to doubt a model, each once after the names of its models."""
         found: dict[str, list[str]] = {}
         for model, runs in self.models.items():
-            reasons = []
-            if len(self.models) > 1 and model not in self.aligned:
-                reasons.append(f"not compared, because {self._misfit(runs)}")
-            if lost := [seed for seed in seeds if seed not in [run.run.seed for run in runs]]:
-                reasons.append(f"seed {', '.join(lost)} is missing")
-            if nan := sum(run.analysis.num_nan for run in runs):
-                reasons.append(f"NaN scores in {nan} tasks, which never help")
-            if sampled := sum(run.analysis.num_sampled for run in runs):
-                limit = "only mr and auc estimate the values among all candidates"
-                reasons.append(f"ranked among sampled candidates in {sampled} tasks: {limit}")
-            reasons += dict.fromkeys(
-                note for run in runs for note in run.notes if "NaN" not in note
-            )
-            if not self.metric and any(
-                int(Columns(run.analysis.rows).num_candidates.max()) == 1 for run in runs
-            ):
-                reasons.append("all tasks have a single candidate")
-            for reason in reasons:
+            for reason in self._reasons(model, runs, seeds):
                 found.setdefault(reason, []).append(model)
         return [f"{', '.join(models)}: {reason}" for reason, models in found.items()]
+
+    def _reasons(self, model: str, runs: list[LoadedRun], seeds: Sequence[str]) -> list[str]:
+        """Reasons to doubt one model."""
+        reasons = []
+        if len(self.models) > 1 and model not in self.aligned:
+            reasons.append(f"not compared, because {self._misfit(runs)}")
+        present = [run.run.seed for run in runs]
+        if lost := [seed for seed in seeds if seed not in present]:
+            reasons.append(f"seed {', '.join(lost)} is missing")
+        if nan := sum(run.analysis.num_nan for run in runs):
+            reasons.append(f"NaN scores in {nan} tasks, which never help")
+        if sampled := sum(run.analysis.num_sampled for run in runs):
+            limit = "only mr and auc estimate the values among all candidates"
+            reasons.append(f"ranked among sampled candidates in {sampled} tasks: {limit}")
+        reasons += dict.fromkeys(note for run in runs for note in run.notes if "NaN" not in note)
+        if not self.metric:
+            most = [int(Columns(run.analysis.rows).num_candidates.max()) for run in runs]
+            if 1 in most:
+                reasons.append("all tasks have a single candidate")
+        return reasons
 
     def _misfit(self, runs: list[LoadedRun]) -> str:
         if self.metric:

@@ -21,7 +21,8 @@ from torchrankmetrics.validation import check_choice
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
 
-EQUAL, RANDOM = "†", "‡"
+EQUAL = "†"
+RANDOM = "‡"
 _STARS = (0.05, 0.01, 0.001)
 _RECORD = (
     "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low "
@@ -110,37 +111,38 @@ class StudyTable(Rendered):
         key = check_choice(
             "metric", metric or self.measures[0].key, [one.key for one in self.measures]
         )
-        cells = {
-            data: {
-                m: (c.value, c.low, c.high)
-                for m in self.models
-                if (c := self.cell(m, data, key)) is not None
+        cells: dict[str, dict[str, tuple[float, float, float]]] = {}
+        for data in self.datasets:
+            found = {model: self.cell(model, data, key) for model in self.models}
+            cells[data] = {
+                model: (cell.value, cell.low, cell.high) for model, cell in found.items() if cell
             }
-            for data in self.datasets
-        }
         chance = {d: x for d in self.datasets if not math.isnan(x := self.results[key, d].chance)}
         return intervals_by_dataset(cells, paper_name(key), chance=chance, ax=ax)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes of printed tables."""
-        by_model, several = self.rows == "models", len(self.measures) > 1
+        by_model = self.rows == "models"
         names: Any = [*self.models, None], self.datasets  # without a model: random ranking
         outer, inner = names if by_model else names[::-1]
-        columns = [Column("model" if by_model else "dataset", key=True)]
-        for name, one in product(inner, self.measures):
-            title = name or "chance"
-            heading, above = (paper_name(one.key), title) if several else (title, "")
-            columns.append(Column(f"{title} {one.key}", heading, above, digits=3, metric=one.key))
-        lines = []
+        columns = [Column("model" if by_model else "dataset", key=True), *self._columns(inner)]
+        lines: list[Sequence[Entry]] = []
         for name in outer:
             places = [(name, other) if by_model else (other, name) for other in inner]
-            lines.append(
-                [
-                    name or "chance",
-                    *(self._entry(one, *place) for place in places for one in self.measures),
-                ]
-            )
+            cells = [self._entry(one, *place) for place in places for one in self.measures]
+            lines.append([name or "chance", *cells])
         return Tabular(columns, lines, self.notes)
+
+    def _columns(self, names: Sequence[str | None]) -> list[Column]:
+        """A column for each name and metric, with the name above if there are several metrics."""
+        found = []
+        several = len(self.measures) > 1
+        for name, one in product(names, self.measures):
+            title = name or "chance"
+            heading = paper_name(one.key) if several else title
+            above = title if several else ""
+            found.append(Column(f"{title} {one.key}", heading, above, digits=3, metric=one.key))
+        return found
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -174,42 +176,47 @@ class StudyTable(Rendered):
             for (key, model, _), cell in self.cells.items()
             if key in keys and model in self.models
         ]
-        several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
-        rate = f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
-        found, bold = [self._directions], "Bold: best of its dataset."
-        if self.intervals:
-            values, over = (
-                ("Means over seeds", "tasks and training seeds")
-                if several
-                else ("Values", "test tasks")
-            )
-            is_column = self.cluster not in (None, "auto")
-            unit = f", clustered by {self.cluster}" if is_column else ""
-            found.append(
-                f"{values} with {100 * self.confidence_level:g}% intervals over {over}{unit}."
-            )
-        elif several:
-            found.append("Means over seeds.")
-        number = self.num_tests if self.baseline is None else len(self._p_baseline)
-        mark = "*, **, ***:" if self.stars else f"{EQUAL}: not" if self.baseline is None else "*:"
-        test = (
-            f"p ≤ {', '.join(map(str, _STARS))}, adjusted by Holm's method for"
-            if self.stars
-            else f"{rate},"
-        )
+        found = [self._directions, *self._about_intervals()]
         if self.num_tests:
-            other = self.baseline_name or "the best"
-            found.append(
-                f"{bold} {mark} significantly different from {other} ({test} {number} pairwise "
-                f"comparisons; {' or '.join(self._tests)})."
-            )
+            found.append(f"Bold: best of its dataset. {self._about_marks()}")
         elif any(cell.best for cell in cells):
-            found.append(bold)
+            found.append("Bold: best of its dataset.")
         if any(cell.is_better_than_random is False for cell in cells):
             found.append(
-                f"{RANDOM}: not significantly better than random ranking ({rate} for each metric)."
+                f"{RANDOM}: not significantly better than random ranking ({self._error_rate} for "
+                "each metric)."
             )
         return tuple(found)
+
+    @property
+    def _error_rate(self) -> str:
+        return f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
+
+    def _about_intervals(self) -> list[str]:
+        """The source of variation of the printed values."""
+        several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
+        if not self.intervals:
+            return ["Means over seeds."] if several else []
+        values = "Means over seeds" if several else "Values"
+        over = "tasks and training seeds" if several else "test tasks"
+        unit = "" if self.cluster in (None, "auto") else f", clustered by {self.cluster}"
+        level = f"{100 * self.confidence_level:g}%"
+        return [f"{values} with {level} intervals over {over}{unit}."]
+
+    def _about_marks(self) -> str:
+        """The tests that the marks show."""
+        number = self.num_tests if self.baseline is None else len(self._p_baseline)
+        mark = "*:"
+        test = f"{self._error_rate},"
+        if self.stars:
+            mark = "*, **, ***:"
+            test = f"p ≤ {', '.join(map(str, _STARS))}, adjusted by Holm's method for"
+        elif self.baseline is None:
+            mark = f"{EQUAL}: not"
+        return (
+            f"{mark} significantly different from {self.baseline_name or 'the best'} ({test} "
+            f"{number} pairwise comparisons; {' or '.join(self._tests)})."
+        )
 
     @property
     def _tests(self) -> list[str]:
@@ -247,7 +254,8 @@ class StudyTable(Rendered):
         """A row per model, dataset and metric, with all numbers."""
         lines = []
         for data, one, model in product(self.facts, self.measures, self.models):
-            facts, cell = self.facts[data], self.cell(model, data, one.key)
+            facts = self.facts[data]
+            cell = self.cell(model, data, one.key)
             values: list[Entry] = [None] * 11
             if cell is not None:
                 values = [
@@ -273,38 +281,44 @@ class StudyTable(Rendered):
 
     def _entry(self, one: Measure, model: str | None, data: str) -> Entry:
         """A printed cell; without a model that of random ranking."""
-        values = [
-            abs(cell.value)
-            for (key, _, name), cell in self.cells.items()
-            if (key, name) == (one.key, data)
-        ]
-        largest = max((value for value in values if math.isfinite(value)), default=0.0)
-        digits = 3 if largest < 10 else 2 if largest < 100 else 1
+        digits = self._digits(one, data)
         if model is None:
             return Styled(self.results[one.key, data].chance, digits=digits)
-        if (cell := self.cell(model, data, one.key)) is None:
+        cell = self.cell(model, data, one.key)
+        if cell is None:
             return None
         ends = (cell.low, cell.high) if self.intervals else (math.nan, math.nan)
-        if self.baseline is None and not self.stars:
-            mark = EQUAL * (not cell.best and cell.p_best > 1 - self.confidence_level)
-        else:
-            p = (
-                cell.p_best
-                if self.baseline is None
-                else self._p_baseline.get((one.key, model, data), math.nan)
-            )
-            mark = "*" * (
-                sum(p <= level for level in _STARS)
-                if self.stars
-                else int(p <= 1 - self.confidence_level)
-            )
-        mark += RANDOM * (cell.is_better_than_random is False)
+        mark = self._mark(cell, (one.key, model, data))
         return Styled(cell.value, *ends, digits=digits, bold=cell.best, mark=mark)
+
+    def _digits(self, one: Measure, data: str) -> int:
+        """Decimal places of the values of a metric on a dataset."""
+        place = (one.key, data)
+        cells = [cell for (key, _, name), cell in self.cells.items() if (key, name) == place]
+        values = [abs(cell.value) for cell in cells if math.isfinite(cell.value)]
+        largest = max(values, default=0.0)
+        if largest < 10:
+            return 3
+        return 2 if largest < 100 else 1
+
+    def _mark(self, cell: Cell, place: Place) -> str:
+        """Marks of the tests against the other models, and against random ranking."""
+        alpha = 1 - self.confidence_level
+        p = cell.p_best if self.baseline is None else self._p_baseline.get(place, math.nan)
+        mark = ""
+        if self.stars:
+            mark = "*" * sum(p <= level for level in _STARS)
+        elif self.baseline is not None:
+            mark = "*" if p <= alpha else ""
+        elif not cell.best and p > alpha:
+            mark = EQUAL
+        return mark + RANDOM if cell.is_better_than_random is False else mark
 
     @cached_property
     def _p_baseline(self) -> dict[Place, float]:
         """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
-        pairs, own = _pairs(self.results).items(), self.baseline
+        pairs = _pairs(self.results).items()
+        own = self.baseline
         return _holm(
             {
                 (key, b if a == own else a, data): p
@@ -336,11 +350,8 @@ def marked_cells(
 ) -> dict[Place, Cell]:
     """Test all pairs of models as one family, and the runs of each metric (model, seed, dataset) against random."""
     p_pairs = _holm(_pairs(results))
-    directions = {measure.key: measure.higher_is_better for measure in measures}
-    better: dict[Place, bool] = {}
-    for key, runs in p_random.items():
-        for (model, _, data), p in _holm(runs).items():
-            better[key, model, data] = p <= alpha and better.get((key, model, data), True)
+    directions = {one.key: one.higher_is_better for one in measures}
+    better = _better_than_random(p_random, alpha)
     cells: dict[Place, Cell] = {}
     for (key, data), one in results.items():
         adjusted = {pair: p_pairs[key, data, *pair] for pair in one.pairs}
@@ -348,6 +359,17 @@ def marked_cells(
             known = None if math.isnan(cell.value) else better.get((key, model, data))
             cells[key, model, data] = replace(cell, is_better_than_random=known)
     return cells
+
+
+def _better_than_random(
+    p_random: Mapping[str, Mapping[Place, float]], alpha: float
+) -> dict[Place, bool]:
+    """Whether all runs of a model are significantly better, by (metric, model, dataset)."""
+    better: dict[Place, bool] = {}
+    for key, runs in p_random.items():
+        for (model, _, data), p in _holm(runs).items():
+            better[key, model, data] = p <= alpha and better.get((key, model, data), True)
+    return better
 
 
 def _ranked(
@@ -363,10 +385,15 @@ def _ranked(
     best = [name for name, value in values.items() if value == top]
     cells |= {name: replace(cells[name], best=True) for name in best}
     for name in one.tested if one.pairs else ():
-        p = {pair[pair[0] == name]: p for pair, p in adjusted.items() if name in pair}
+        p = _against_others(adjusted, name)
         ahead = [
             (cells[name].value > cells[other].value) == higher for other in p if p[other] <= alpha
         ]
         rank = 1 + ahead.count(False), len(one.tested) - ahead.count(True)
         cells[name] = replace(cells[name], p_best=1.0 if name in best else p[best[0]], rank=rank)
     return cells
+
+
+def _against_others(adjusted: Mapping[Pair, float], name: str) -> dict[str, float]:
+    """P-values of a model against each of the others."""
+    return {b if a == name else a: p for (a, b), p in adjusted.items() if name in (a, b)}

@@ -103,7 +103,8 @@ def verify(
         raise ValueError(
             f"folder must be a directory with files of ranks, got {shorten(os.fspath(folder))}"
         )
-    page, study = _manifest(Path(report)), RankStudy()
+    page = _manifest(Path(report))
+    study = RankStudy()
     inputs = _read_inputs(page, report, metrics)
     unreadable = [one for run in inputs.runs for one in _add_file(study, base, *run)]
     notes = ["Only the manifest of the page is verified, not its displayed text and figures."]
@@ -112,10 +113,9 @@ def verify(
         notes.append("No number was computed again, because files are missing or damaged.")
     else:
         study.arrange(inputs.models, inputs.datasets)
-        table = study.table(inputs.measures, **inputs.tests)
-        ours = json.loads(manifest_text(Page(study, table).manifest()))
-        differing = _compared(page, ours)
-        if differing and all(where.startswith("versions") for where, *_ in differing):
+        again = Page(study, study.table(inputs.measures, **inputs.tests)).manifest()
+        differing = _compared(page, json.loads(manifest_text(again)))
+        if differing and all(one[0].startswith("versions") for one in differing):
             notes.append("Only versions differ: the numbers are the same.")
     agree = "agree" if not differing else f"{len(differing)} differences"
     notes.insert(0, f"{len(inputs.runs)} files and {inputs.num_numbers} numbers: {agree}.")
@@ -142,12 +142,12 @@ def _read_inputs(page: dict[str, Any], report: object, metrics: Metrics) -> _Inp
             [known.get(key, key) for key in options["metrics"]],
             list(map(str, page["models"])),
             list(map(str, page["datasets"])),
-            [(*(str(one[name]) for name in FIELDS), one["file"]) for one in page["files"]],
+            list(map(_named_file, page["files"])),
             {
                 "confidence_level": check_confidence_level(options["confidence_level"]),
                 "cluster": options["cluster"],
             },
-            sum(isinstance(one, int | float) for _, one in _entries(page["tables"])),
+            len([one for _, one in _entries(page["tables"]) if isinstance(one, int | float)]),
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the manifest of {report} is damaged: {shorten(error)}") from error
@@ -159,12 +159,19 @@ def _read_inputs(page: dict[str, Any], report: object, metrics: Metrics) -> _Inp
     return inputs
 
 
+def _named_file(one: dict[str, Any]) -> tuple[str, str, str, Any]:
+    model, dataset, seed = (str(one[name]) for name in FIELDS)
+    return model, dataset, seed, one["file"]
+
+
 def _compared(page: dict[str, Any], ours: dict[str, Any]) -> list[_Difference]:
     """Entries of the manifest that differ from those computed again."""
-    theirs, computed = dict(_entries(page)), dict(_entries(ours))
+    theirs = dict(_entries(page))
+    computed = dict(_entries(ours))
     differing = []
     for path in computed | theirs:
-        a, b = theirs.get(path, "missing"), computed.get(path, "missing")
+        a = theirs.get(path, "missing")
+        b = computed.get(path, "missing")
         if not _is_same(path[-1], a, b):
             differing.append((": ".join(path), a, b))
     return differing

@@ -70,7 +70,7 @@ def make_block(
     preds = read_scores(preds, name)
     if target is None:
         raise ValueError(
-            "target is missing: pass (B,) columns of the true candidates with scores (B, N); "
+            "target is missing: pass (B,) columns of the targets with scores (B, N); "
             "existing ranks are passed as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     if indexes is not None:

@@ -190,7 +190,8 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
         raise ValueError(
             "counts of a table must sum to less than 2^63, for the number of tasks is an int64"
         )
-    side, sample_id = given.side, given.sample_id
+    side = given.side
+    sample_id = given.sample_id
     if (order := _ordered_by_id(side, sample_id)) is not None:
         count = given.count[order]
     else:
@@ -232,7 +233,8 @@ def sorted_rows(columns: Sequence[Rows]) -> tuple[Rows, Rows]:
 
 def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | None:
     """Return the order of rows if the first two columns are distinct for all rows, else None."""
-    (low, high), sides = _ends(sample_id), _ends(side)[1] + 1
+    (low, high) = _ends(sample_id)
+    sides = _ends(side)[1] + 1
     if (high - low + 1) * sides > _LARGEST or high - low + 1 < len(side) // sides:
         return None
     key = side * (high - low + 1) + (sample_id - low)
@@ -261,8 +263,10 @@ def _ends(column: Rows) -> tuple[int, int]:
 
 def _pack(columns: Sequence[Rows]) -> Rows | None:
     """One int64 key that orders like the columns; None if 62 bits are too few."""
-    columns, ends = list(columns), [_ends(column) for column in columns]
-    lows, sizes = [low for low, _ in ends], [high - low + 1 for low, high in ends]
+    columns = list(columns)
+    ends = [_ends(column) for column in columns]
+    lows = [low for low, _ in ends]
+    sizes = [high - low + 1 for low, high in ends]
     # weights, above all, use the whole int64 range: number their distinct values
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         if math.prod(sizes) <= _LARGEST:
@@ -270,7 +274,8 @@ def _pack(columns: Sequence[Rows]) -> Rows | None:
         runs = changes(columns[i])  # rows of a query follow each other in an update
         distinct, index = np.unique(columns[i][runs], return_inverse=True)
         columns[i] = index[np.cumsum(runs) - 1]
-        lows[i], sizes[i] = 0, len(distinct)
+        lows[i] = 0
+        sizes[i] = len(distinct)
     if math.prod(sizes) > _LARGEST:
         return None
     key = np.zeros(len(columns[0]), dtype=np.int64)
@@ -364,14 +369,16 @@ def _divisors(number: int) -> list[int]:
 
 def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
     """Copies whose sample ids, and names of queries, follow each other: each part begins where the last one ends."""
-    apart, ends = [], {"sample_id": 0, "query": 0}
+    apart = []
+    ends = {"sample_id": 0, "query": 0}
     for rows in parts:
         columns = Columns(rows.clone())
         for name in ends:
             ids = getattr(columns, name)
             named = ids != ABSENT if name == "sample_id" else ids >= 0
             if named.any():
-                low, high = int(ids[named].min()), int(ids[named].max())
+                low = int(ids[named].min())
+                high = int(ids[named].max())
                 if ends[name] + high - low >= 1 << 63:
                     raise ValueError(
                         "sample ids of all tables together must fit in int64: give them ids "
@@ -416,7 +423,8 @@ def far_below_chance(rows: Rows) -> str:
         return ""
     # tasks with NaN rank last in any order
     count = columns.count * (columns.flags & fault.NAN == 0)
-    surplus, N = float((count * above).sum()) / 2, columns.num_candidates.astype(np.float64)
+    surplus = float((count * above).sum()) / 2
+    N = columns.num_candidates.astype(np.float64)
     if surplus <= 0:
         return ""
     index = -2 * surplus / float((count * (N - 1)).sum())

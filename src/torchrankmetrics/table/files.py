@@ -102,7 +102,8 @@ def write(path: Source, rows: Tensor) -> None:
 
 def write_npz(path: Source, rows: Tensor) -> None:
     """Write a compressed .npz, completely or not at all."""
-    arrays, content = to_arrays(rows), io.BytesIO()
+    arrays = to_arrays(rows)
+    content = io.BytesIO()
     smallest: dict[str, Any] = {name: _smallest(array) for name, array in arrays.items()}
     np.savez_compressed(content, rank_table_version=version_of(arrays), **smallest)
     write_whole(path, content.getvalue())
@@ -110,7 +111,8 @@ def write_npz(path: Source, rows: Tensor) -> None:
 
 def write_parquet(path: Source, rows: Tensor) -> None:
     """Write a Parquet file of one column per array of ``to_arrays``, completely or not at all."""
-    pa, arrays = _pyarrow(), to_arrays(rows)
+    pa = _pyarrow()
+    arrays = to_arrays(rows)
     table = pa.table({name: pa.array(array) for name, array in arrays.items()})
     table = table.replace_schema_metadata({VERSION_FIELD: str(version_of(arrays))})
     buffer = pa.BufferOutputStream()
@@ -347,7 +349,9 @@ def _names(parquet: Any) -> list[tuple[str, str]]:
 
 def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
     """Read the rows of Parquet files, in batches."""
-    opened, number, largest = [], 0, 0
+    opened = []
+    number = 0
+    largest = 0
     for path, content in files:
         opened.append((path, parquet := _opened(path, content, max_bytes)))
         about = parquet.metadata
@@ -356,10 +360,12 @@ def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
             [largest, *(about.row_group(i).total_byte_size for i in range(about.num_row_groups))]
         )
         _check_size(path, 8 * WIDTH * number + largest, max_bytes)
-    rows, end = np.empty((WIDTH, number), dtype=np.int64).T, 0
+    rows = np.empty((WIDTH, number), dtype=np.int64).T
+    end = 0
     for path, parquet in opened:
         with _naming_errors(path, "Parquet file of ranks"):
-            start, names = end, _names(parquet)
+            start = end
+            names = _names(parquet)
             for batch in parquet.iter_batches(_BATCH, columns=[name for name, _ in names]):
                 try:
                     block = from_arrays(

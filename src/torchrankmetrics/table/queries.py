@@ -44,7 +44,7 @@ def used_queries(
 ) -> npt.NDArray[np.bool_]:
     """Which queries are of a side and have a value of a metric, (q,)."""
     chosen: npt.NDArray[np.bool_] = definition.used(queries) & of_side(queries, side)
-    return chosen if empty_queries == "zero" else chosen & (queries.num_answers > 0)
+    return chosen if empty_queries == "zero" else chosen & (queries.num_relevant > 0)
 
 
 def merged(queries: QuerySample) -> QuerySample:
@@ -74,7 +74,8 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     check_not_excluded(rows)
     is_empty = is_empty_query(rows)
     alone = (columns.query == ABSENT) | is_empty
-    index, own = np.flatnonzero(alone), Columns(rows[alone])
+    index = np.flatnonzero(alone)
+    own = Columns(rows[alone])
     number = 1 - is_empty[alone].astype(np.int64)
     facts = (own.num_candidates, weights(own.rows), own.count, own.side, own.group, index)
     # the rank of a single answer is its place
@@ -138,7 +139,7 @@ def check_not_excluded(rows: Rows) -> None:
             f"exclude must not hold relevant items for metrics of queries, but {number} of "
             f"{int(columns.count.sum())} are in it: pass exclude=seen & ~target, which keeps them "
             "as candidates, target=target & ~seen, which drops them, or scores that are -inf where "
-            "seen, which counts them as missed. KnownTriples and KnownAnswers may hold them"
+            "seen, which counts them as missed. KnownTriples and KnownPositives may hold them"
         )
 
 

@@ -53,7 +53,8 @@ def _of_lines(text: TextIO, kind: Kind, name: str) -> Iterator[Entry]:
     if _has_header(first, width):
         separator = "\t" if "\t" in first else None
         names = first.rstrip("\r\n").split(separator)
-        width, columns = len(names), find_columns(names, kind, f"{name}, line {number}")
+        width = len(names)
+        columns = find_columns(names, kind, f"{name}, line {number}")
     elif first:
         numbered = chain([(number, first)], numbered)
     for number, line in numbered:

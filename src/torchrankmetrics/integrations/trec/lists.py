@@ -44,7 +44,8 @@ class JudgedLists:
     @classmethod
     def read(cls, qrels: Source, run: Source, ignore_identical_ids: bool | None) -> "JudgedLists":
         """Read qrels and a run; warns of queries that are missing in one of them."""
-        judged, lists = read_qrels(qrels), read_run(run)
+        judged = read_qrels(qrels)
+        lists = read_run(run)
         _check_common(judged, lists)
         lists = _without_identical(lists, ignore_identical_ids)
         relevant = {query: _relevant(judged[query]) for query in sorted(judged)}
@@ -146,12 +147,14 @@ class JudgedLists:
         """First and last places of the relevant documents in their lists, (P,) twice; 0: not there."""
         lists = np.split(self.scores, np.cumsum(self.length)[:-1])
         owned = np.split(self.own, np.flatnonzero(np.diff(self.index)) + 1)
-        above, not_below = [], []
+        above = []
+        not_below = []
         for scores, own in zip(lists, owned, strict=True):
             ascending = np.sort(scores)
             above.append(len(scores) - np.searchsorted(ascending, own, "right"))
             not_below.append(len(scores) - np.searchsorted(ascending, own, "left"))
-        low, high = np.concatenate(above) + 1, np.concatenate(not_below)
+        low = np.concatenate(above) + 1
+        high = np.concatenate(not_below)
         return np.where(self.is_missed, 0, low), np.where(self.is_missed, 0, high)
 
     def _sizes(self, num_candidates: NumCandidates) -> IntArray:

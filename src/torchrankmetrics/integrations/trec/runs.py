@@ -214,7 +214,8 @@ def _as_rr(metric: Any) -> Any:
 
 def _table(lists: JudgedLists, num_candidates: NumCandidates | None) -> RankTable:
     ranks = lists.ranks(num_candidates)
-    query, sample_id = lists.number[lists.index], np.arange(len(lists.index))
+    query = lists.number[lists.index]
+    sample_id = np.arange(len(lists.index))
     table = RankTable.from_ranks(ranks, query=query, sample_id=sample_id, gain=lists.gain)
     return RankTable.concatenate([table, lists.rows_of_empty(num_candidates)])
 

@@ -211,14 +211,16 @@ def _listed(column: Any) -> list[Any]:
 
 def _of_records(records: Any, kind: Kind) -> Iterator[Entry]:
     """Yield records: dicts, named tuples or other objects whose attributes are columns."""
-    columns, names = None, list[str]()
+    columns = None
+    names = list[str]()
     for place, one in enumerate(_iterated(records, kind)):
         if columns is None:
             names = _fields(one, kind)
             columns = find_columns(names, kind, f"{kind}, record {place}")
         values = one if isinstance(one, Mapping) else {name: getattr(one, name) for name in names}
         value = 1 if columns.value is None else values[names[columns.value]]
-        query, document = values[names[columns.query]], values[names[columns.document]]
+        query = values[names[columns.query]]
+        document = values[names[columns.document]]
         yield Entry(query, document, value, place, columns.sign)
 
 

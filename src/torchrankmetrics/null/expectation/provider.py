@@ -58,7 +58,7 @@ class ExpectationProvider(Protocol):
                 of these classes, without weight. Both have int64 ``num_candidates`` and ``count``,
                 float64 ``weight`` of one task or query, and ``at_random(generator)``, which returns
                 an input of ``definition.value`` with random ranks. A ``QuerySample`` has int64
-                ``num_answers``, the number m of relevant items, too.
+                ``num_relevant``, the number m of relevant items, too.
             weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
 
         Raises:
@@ -221,7 +221,7 @@ class MonteCarloExpectation(CachedExpectation):
         size = len(key.queries)
         mass = in_range(key.queries.weight)
         N = key.queries.num_candidates
-        m = key.queries.num_answers
+        m = key.queries.num_relevant
         numbers = np.where(m * m > 4 * N, N, m + 1)  # that a draw of one query takes
         block = max(1, _BLOCK // int(numbers.sum()))
         values = np.empty(self.samples)

@@ -8,14 +8,17 @@ from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.null.tails.lists import Values
 from torchrankmetrics.null.tails.summands import Summands
 
-_FAR, _LEAST_WIDTH = 24, 1 << 12  # standard deviations that a grid spans, and points at least
+# standard deviations that a grid spans, and points at least
+_FAR = 24
+_LEAST_WIDTH = 1 << 12
 _POINTS = 1 << 22  # groups x points of a transform
 _PLACES = 1 << 19  # ranks that are cells of their own
 _BLOCK = 1 << 18  # points in memory
 _FINEST = 1e-6  # step, relative to the largest distance
 _MISFIT = 0.05  # of the sum, in steps
 # points of a grid in a standard deviation, for few and many groups
-_RESOLUTIONS, _FEW_GROUPS = (256, 64), 256
+_RESOLUTIONS = (256, 64)
+_FEW_GROUPS = 256
 ROUGHNESS = 3e-3  # of a sum that is smooth
 
 
@@ -26,7 +29,8 @@ def lattice_step(
 
     Both are 0 if no step is known.
     """
-    distances, weights = np.unique(values.distances()), np.unique(v)
+    distances = np.unique(values.distances())
+    weights = np.unique(v)
     parts = [_common_step(distances[distances > 0]), _common_step(weights)]
     if not all(parts):
         return 0.0, 0.0
@@ -44,7 +48,8 @@ def _common_step(distances: FloatArray) -> float:
     if not len(distances):
         return 0.0
     largest = float(distances[-1])
-    least, step = _FINEST * largest, largest
+    least = _FINEST * largest
+    step = largest
     for distance in distances.tolist():
         rest = distance
         while rest > least:

@@ -6,7 +6,8 @@ from scipy.sparse import csr_array
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.null.tails.lists import Values
 
-_NODES_OF_WEIGHT, _ORDER = 48, 6
+_NODES_OF_WEIGHT = 48
+_ORDER = 6
 
 
 def interpolated(

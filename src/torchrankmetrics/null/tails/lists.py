@@ -16,7 +16,9 @@ from torchrankmetrics.definitions.transforms import (
 from torchrankmetrics.null.tails.values import MOST_DISTANCES, SINGLE, Cells, RankValues
 
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their probabilities
-_MOST_ATOMS, _GROWTH = 2048, 1 / 256  # of a list; longer ones are condensed
+# of a list; longer ones are condensed
+_MOST_ATOMS = 2048
+_GROWTH = 1 / 256
 
 
 class ListedValues:
@@ -31,7 +33,8 @@ class ListedValues:
         self.x = np.concatenate([x for x, _ in merged])
         self.mass = np.concatenate([mass for _, mass in merged])
         self.before = np.concatenate([np.r_[0.0, np.cumsum(mass)] for _, mass in merged])
-        self.best, self.worst = self.x[self.first[:-1]], self.x[self.first[1:] - 1]
+        self.best = self.x[self.first[:-1]]
+        self.worst = self.x[self.first[1:] - 1]
 
     @property
     def most_atoms(self) -> IntArray:
@@ -74,14 +77,16 @@ Values = RankValues | ListedValues
 
 def _descending(values: FloatArray, mass: FloatArray) -> Atoms:
     """Descending values, those that agree as the best of them, with probabilities of sum 1."""
-    x, mass = values[::-1], mass[::-1] / mass.sum()
+    x = values[::-1]
+    mass = mass[::-1] / mass.sum()
     largest = float(np.abs(x).max())
     new = np.r_[True, are_apart(x[1:], x[:-1], largest)]
     starts = np.flatnonzero(new)
     last = np.r_[starts[1:], len(x)] - 1
     drifts = x[starts] - x[last] > 4 * (EQUAL[0] * np.abs(x[starts]) + EQUAL[1] * largest)
     starts = np.flatnonzero(new | np.repeat(drifts, last - starts + 1))
-    x, mass = x[starts], np.add.reduceat(mass, starts)
+    x = x[starts]
+    mass = np.add.reduceat(mass, starts)
     if len(x) <= _MOST_ATOMS:
         return x, mass
     steps = math.ceil(math.log(len(x) / SINGLE) / _GROWTH)

@@ -134,11 +134,14 @@ def num_outcomes(sums: Summands) -> float:
 
 def listed_tail(sums: Summands, s: float) -> float:
     """Log P(S >= s) from a list of all sums."""
-    total, log_p = np.zeros(1), np.zeros(1)
+    total = np.zeros(1)
+    log_p = np.zeros(1)
     for group, number in enumerate(sums.c.astype(np.int64).tolist()):
         which = sums.which[group]
-        first, end = sums.cells.first[which], sums.cells.first[which + 1]
-        x, log_mass = sums.v[group] * sums.cells.mean[first:end], np.log(sums.cells.mass[first:end])
+        first = sums.cells.first[which]
+        end = sums.cells.first[which + 1]
+        x = sums.v[group] * sums.cells.mean[first:end]
+        log_mass = np.log(sums.cells.mass[first:end])
         for _ in range(number):
             total = np.add.outer(total, x).ravel()
             log_p = np.add.outer(log_p, log_mass).ravel()

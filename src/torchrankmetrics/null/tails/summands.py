@@ -13,7 +13,9 @@ _MOST_ATOMS = 1 << 20  # of all groups; more groups are interpolated
 _PRECISION = 1e-6  # of the saddlepoint, in standard deviations of the sum
 _MOST_STEPS = 100
 # highest over lowest frequency, their number, and frequencies x atoms
-_HIGHEST, _FREQUENCIES, _FREQUENCY_ATOMS = 30.0, (8, 512), 1 << 21
+_HIGHEST = 30.0
+_FREQUENCIES = (8, 512)
+_FREQUENCY_ATOMS = 1 << 21
 
 
 class Cumulants(NamedTuple):
@@ -55,14 +57,19 @@ class Summands:
         c: FloatArray,
         single: int | None = None,
     ) -> None:
-        self.best, self.worst = v * values.best[which], v * values.worst[which]
-        self.top, self.bottom = float(c @ self.best), float(c @ self.worst)
+        self.best = v * values.best[which]
+        self.worst = v * values.worst[which]
+        self.top = float(c @ self.best)
+        self.bottom = float(c @ self.worst)
         self.num = float(c.sum())
         num_atoms = float(values.most_atoms[which].sum(dtype=np.float64))
         self.is_interpolated = single is None and num_atoms > _MOST_ATOMS
         if self.is_interpolated:
             values, which, v, c = interpolated(values, which, v, c)
-        self.values, self.which, self.v, self.c = values, which, v, c
+        self.values = values
+        self.which = which
+        self.v = v
+        self.c = c
         self.cells = values.cells() if single is None else values.cells(single)
         self._set_atoms()
 
@@ -79,7 +86,8 @@ class Summands:
         self.starts = np.cumsum(length) - length
         self.group = np.repeat(np.arange(len(length)), length)
         index = np.arange(len(self.group)) - (self.starts - first[self.which])[self.group]
-        self.cell, self.log_q = cell[index], log_q[index]
+        self.cell = cell[index]
+        self.log_q = log_q[index]
         self.excluded = np.zeros(len(self.c))
         self.mean = 0.0
         self._center(self.v[self.group] * x[index])
@@ -163,7 +171,9 @@ class Summands:
 
     def saddlepoint(self, s: float) -> float:
         """Find t with the tilted mean s, by Newton's method between bounds; s is about the mean."""
-        low, high, t = -math.inf, math.inf, 0.0
+        low = -math.inf
+        high = math.inf
+        t = 0.0
         for _ in range(_MOST_STEPS):
             found = self.cumulants(t)
             if abs(found.mean - s) <= _PRECISION * found.deviation:

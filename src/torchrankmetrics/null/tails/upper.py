@@ -25,7 +25,8 @@ from torchrankmetrics.null.tails.summands import Cumulants, Summands
 
 # correction and number of summands from which on the formula is used; of 1,200 sums with p > 1e-12
 # all were within 1%
-_NEGLIGIBLE, _MANY = 0.01, 32
+_NEGLIGIBLE = 0.01
+_MANY = 32
 _LOWEST = 7.0  # frequency at which the transform of a normal distribution is 2e-11
 _MOST_OUTCOMES = 1 << 18  # that are listed
 _CENTRAL = 0.25  # |w| up to which Edgeworth's series is used
@@ -50,7 +51,9 @@ def log_upper_tail(
     """Log P(S >= s) for groups of c summands v x; sums within ``slack`` below s reach it."""
     varies = values.best[which] > values.worst[which]
     s -= float(c[~varies] @ (v[~varies] * values.best[which[~varies]]))
-    which, v, c = which[varies], v[varies], c[varies]
+    which = which[varies]
+    v = v[varies]
+    c = c[varies]
     top, bottom = (float(c @ (v * end[which])) for end in (values.best, values.worst))
     if s <= bottom + slack:
         return Tail(0.0, 0.0)
@@ -146,7 +149,8 @@ def _edgeworth(sums: Summands, s: float) -> float:
     """Edgeworth's series near the mean, where the saddlepoint formula loses digits."""
     found = sums.cumulants(0.0)
     z = s / found.deviation
-    skewness, kurtosis = found.skewness, found.kurtosis
+    skewness = found.skewness
+    kurtosis = found.kurtosis
     series = skewness / 6 * (z * z - 1) + kurtosis / 24 * (z**3 - 3 * z)
     series += skewness**2 / 72 * (z**5 - 10 * z**3 + 15 * z)
     density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)

@@ -13,9 +13,12 @@ from torchrankmetrics.definitions.transforms import (
 )
 
 # places from the best one that are cells of their own; growth of the others
-SINGLE, _GROWTH = 64, 1 / 16
+SINGLE = 64
+_GROWTH = 1 / 16
 _ATOMS = 300  # about so many has a distribution among tens of thousands of candidates
-_NODES, _SMALL_N = 8, 32  # of N for each factor e; N up to which all are nodes
+# of N for each factor e; N up to which all are nodes
+_NODES = 8
+_SMALL_N = 32
 _LARGEST_JUMPS = 64  # of an irregular f, at which cells end
 MOST_DISTANCES = 1 << 12  # of successive values that may have a common divisor
 
@@ -37,10 +40,14 @@ class RankValues:
     def __init__(
         self, f: KnownTransform, sign: int, N: IntArray, table: FloatArray | None = None
     ) -> None:
-        self.f, self.sign, self.N, self.table = f, sign, N, table
+        self.f = f
+        self.sign = sign
+        self.N = N
+        self.table = table
         self.jumps = f.jumps(int(N.max()))
         every = np.arange(len(N))
-        self.best, self.worst = self.at(every, 0 * N), self.at(every, N - 1)
+        self.best = self.at(every, 0 * N)
+        self.worst = self.at(every, N - 1)
 
     @property
     def most_atoms(self) -> IntArray:
@@ -75,7 +82,8 @@ class RankValues:
         while (low < high).any():
             middle = low + (high - low) // 2
             reached = (self.at(low, middle) >= least) & (low < high)
-            low, high = np.where(reached, middle + 1, low), np.where(reached, high, middle)
+            low = np.where(reached, middle + 1, low)
+            high = np.where(reached, high, middle)
         return np.asarray(np.minimum(low, self.N[which]))
 
     def falls(self) -> bool:
@@ -94,7 +102,8 @@ class RankValues:
         first = np.r_[0, np.cumsum(number)]
         which = np.repeat(np.arange(len(self.N)), number)
         index = np.arange(first[-1]) - first[which]
-        begin, end = ends[index], np.minimum(ends[index + 1], self.N[which])
+        begin = ends[index]
+        end = np.minimum(ends[index + 1], self.N[which])
         mean, deviation = self._moments(begin, end)
         return Cells(first, begin, end, (end - begin) / self.N[which], mean, deviation)
 

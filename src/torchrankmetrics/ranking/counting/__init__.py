@@ -76,7 +76,8 @@ class ExcludedSlices:
                 table = torch.zeros(shape, dtype=torch.bool, device=row.device)
                 table[tuple(self.pairs())] = True
                 return table[row, column]
-        start, column = self.start[row], column + self.first
+        start = self.start[row]
+        column = column + self.first
         end = start + self.length[row]
         place = self._bisect(start, end, column)
         return (place < end) & (self.columns[place.clamp(max=len(self.columns) - 1)] == column)

@@ -54,7 +54,8 @@ _READ |= dict.fromkeys((torch.int8, torch.int16, torch.int32, torch.int64), 0)
 _READ |= {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
 _BITS = {torch.bool: torch.uint8, torch.float16: torch.int16, torch.bfloat16: torch.int16}
 _PER_THREAD = 1 << 20  # comparisons that are worth a thread
-_NONE, _NO_MARKS = np.empty(0, np.int64), (np.empty(0, np.uint8), 0)
+_NONE = np.empty(0, np.int64)
+_NO_MARKS = (np.empty(0, np.uint8), 0)
 _EMPTY_LISTS = (_NONE, _NONE, _NONE, 0)
 
 
@@ -67,20 +68,23 @@ def count(
     borders: Tensor | None = None,
 ) -> Tensor:
     """As ``plain.count``, bit for bit, on several threads, which share the tasks."""
-    matrix, slices, infinity = excluded.matrix, excluded.slices, _READ.get(scores.dtype)
+    matrix = excluded.matrix
+    slices = excluded.slices
+    infinity = _READ.get(scores.dtype)
     if borders is not None:
-        scores, matrix = scores.contiguous(), None if matrix is None else matrix.contiguous()
-    tasks = true if true is not None else scores if row is None else row
+        scores = scores.contiguous()
+        matrix = None if matrix is None else matrix.contiguous()
+    tasks = scores if row is None else row
+    if true is not None:
+        tasks = true
     P = tasks.shape[0]  # len() of a tensor takes five times as long
     by_row = _is_by_row(scores) and (matrix is None or _is_by_row(matrix))
     if infinity is None or not (by_row and P and scores.numel()) or scores.is_neg():
         return plain.count(scores, true, row, column, excluded, borders)
     cells, step = _flat(scores)
     keys = cells[:0] if true is None else _numbers(true)
-    rows, columns = (
-        _NONE if row is None else _numbers(row),
-        _NONE if column is None else _numbers(column),
-    )
+    rows = _NONE if row is None else _numbers(row)
+    columns = _NONE if column is None else _numbers(column)
     order = None
     if row is not None and (rows[1:] < rows[:-1]).any():
         order = rows.argsort(kind="stable")  # a row is read once for all its tasks

@@ -53,7 +53,9 @@ def _choose_compare(cells, marks, limit, infinity):
     integer: Any = {16: np.int16, 64: np.int64}.get(limit.bitwidth, np.int32)
 
     def compare(cells, marks, limit, infinity):
-        below, above, marked = integer(0), integer(0), integer(0)
+        below = integer(0)
+        above = integer(0)
+        marked = integer(0)
         if len(marks):
             for j in range(len(cells)):
                 key = key_of(cells[j], infinity)
@@ -102,7 +104,10 @@ def count_one(scores, tasks, lists, excluded, out, first, last):
         marks = gone[begin_gone : begin_gone + len(line)]
         own = columns[i] if len(columns) else -1
         limit = key_of(true[i] if len(true) else line[own], infinity)
-        below, above, nan, number = 0, 0, 0, 0
+        below = 0
+        above = 0
+        nan = 0
+        number = 0
         for left in range(0, len(line), block):
             right = left + block
             counted, less, more = _compare(line[left:right], marks[left:right], limit, infinity)

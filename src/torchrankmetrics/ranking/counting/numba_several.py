@@ -49,21 +49,23 @@ def _choose_compare(keys, begin, end, limits, first, last, sign, out):
     def compare(keys, begin, end, limits, first, last, sign, out):
         # four places to read from at once, for which a core waits less than for one; and up to
         # three keys that remain
-        keys, n = keys[begin:end], (end - begin) // 4
-        p, q, r, s = keys[:n], keys[n : 2 * n], keys[2 * n : 3 * n], keys[3 * n :]
+        keys = keys[begin:end]
+        n = (end - begin) // 4
+        p = keys[:n]
+        q = keys[n : 2 * n]
+        r = keys[2 * n : 3 * n]
+        s = keys[3 * n :]
         for i in range(first, last):
-            limit, below, above = limits[i], integer(0), integer(0)
+            limit = limits[i]
+            below = integer(0)
+            above = integer(0)
             for j in range(n):
                 for key in (p[j], q[j], r[j], s[j]):
-                    below, above = (
-                        integer(below + integer(key < limit)),
-                        integer(above + integer(key > limit)),
-                    )
+                    below = integer(below + integer(key < limit))
+                    above = integer(above + integer(key > limit))
             for key in keys[4 * n :]:
-                below, above = (
-                    integer(below + integer(key < limit)),
-                    integer(above + integer(key > limit)),
-                )
+                below = integer(below + integer(key < limit))
+                above = integer(above + integer(key > limit))
             out[0, i] += sign * below
             out[1, i] += sign * above
         return int(below) + int(above)
@@ -97,7 +99,8 @@ def _begin_search(limits, infinity, search):
     by bucket.
     """
     ordered, between, line, occupied, counts = search
-    number, size = len(limits), 2
+    number = len(limits)
+    size = 2
     # an assignment to a slice takes four seconds more to compile
     for i, limit in enumerate(np.sort(limits)):
         ordered[i] = limit
@@ -107,18 +110,24 @@ def _begin_search(limits, infinity, search):
         size *= 2
     ordered[number:size] = ordered[max(number - 1, 0)]
     between[: 2 * number + 1] = 0
-    least, line[:], occupied[:], counts[:], distinct = np.float32(ordered[0]), 0, 0, 0, 0
+    least = np.float32(ordered[0])
+    line[:] = 0
+    occupied[:] = 0
+    counts[:] = 0
+    distinct = 0
     width = np.float32(ordered[max(number - 1, 0)]) - least
     # of more targets, few buckets would be without one
     if number <= _BUCKETS // 4 and 1e-30 < width < np.inf:
-        scale, occupied[-1] = np.float32(_BUCKETS - 1) / width, 1
+        scale = np.float32(_BUCKETS - 1) / width
+        occupied[-1] = 1
         for i in range(number):
             bucket = _bucket(ordered[i], infinity, least, scale)
             distinct += 1 - occupied[bucket]
             occupied[bucket] = 1
         # else most cells would be in buckets with limits, as limits are
         if 4 * distinct > 3 * number:
-            line[0], line[1] = least, scale
+            line[0] = least
+            line[1] = scale
     return number, size, line[1] > 0
 
 
@@ -126,7 +135,9 @@ def _begin_search(limits, infinity, search):
 def _sift(keys, infinity, buckets, rest, are_many):
     """Count the keys in buckets without limits; write the others to rest, which may be of keys; return how many."""
     (least, scale), occupied, counts = buckets
-    places, n, whole = np.empty(_SIFTED, np.int32), np.uint64(0), len(keys) // 8 * 8
+    places = np.empty(_SIFTED, np.int32)
+    n = np.uint64(0)
+    whole = len(keys) // 8 * 8
     for begin in range(0, whole, len(places)):
         some = keys[begin : min(begin + len(places), whole)]
         for j in range(len(some)):
@@ -153,7 +164,8 @@ def _sift(keys, infinity, buckets, rest, are_many):
 def _search(keys, number, size, sign, search):
     """Add how many keys are between the limits, to between[2i], and equal to limit i, to between[2i + 1]."""
     ordered, between = search
-    places, step = np.zeros(len(keys), np.uint32), np.uint32(size // 2)
+    places = np.zeros(len(keys), np.uint32)
+    step = np.uint32(size // 2)
     while step:  # one step of a bisection for all keys, which vectorizes
         last = np.uint32(step - np.uint32(1))
         for j in range(len(keys)):
@@ -184,13 +196,15 @@ def _finish_search(limits, number, infinity, nan, search, out):
 @numba.njit(nogil=True, cache=True)
 def count_several(scores, tasks, lists, excluded, out, first, last):
     """Count the tasks [first, last) into out (4, P)."""
-    (cells, step, borders, width, infinity), (gone, gone_step) = scores, excluded
+    (cells, step, borders, width, infinity) = scores
+    (gone, gone_step) = excluded
     infinity = np.int16(infinity)
     true, rows, columns = tasks
     start, length, listed, offset = lists
     limits = np.full(last, key_of(cells[0], infinity))
     few = _FEW // limits.itemsize
-    buffer, most = np.empty(_BLOCK, limits.dtype), last - first if last - first > few else 0
+    buffer = np.empty(_BLOCK, limits.dtype)
+    most = last - first if last - first > few else 0
     search = np.empty(2 * most + 2, limits.dtype), np.empty(2 * most + 1, np.int64)
     buckets = (
         np.empty(2, np.float32),
@@ -199,10 +213,13 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
     )
     known = np.zeros(width // 64 + 1 if len(length) else 0, np.int64)  # a bit for each column
     while first < last:
-        row, end = rows[first] if len(rows) else first, first + 1
+        row = rows[first] if len(rows) else first
+        end = first + 1
         while end < last and len(rows) and rows[end] == row:
             end += 1
-        line, marks, right = row * step, row * gone_step, width
+        line = row * step
+        marks = row * gone_step
+        right = width
         if len(borders):
             line = marks = borders[row]
             right = borders[row + 1] - line
@@ -212,7 +229,11 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
         own = columns[end - 1] if len(columns) else -1
         is_tied = 0 <= own < right and key_of(cells[line + own], infinity) == limits[end - 1]
         own = own if is_tied and not (len(gone) and gone[marks + own]) else -1
-        size, number, nan, left, in_buckets = 0, 0, 0, 0, False
+        size = 0
+        number = 0
+        nan = 0
+        left = 0
+        in_buckets = False
         if end - first > (few if width > _BUCKETS else _MANY):  # clearing buckets takes time
             num_limits, size, in_buckets = _begin_search(
                 limits[first:end], infinity, search + buckets
@@ -220,13 +241,19 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
         while left < right + num_known:
             in_place = left < right and not len(gone) and not infinity
             if left < right:
-                sign, until = 1, min(left + _BLOCK, right)
-                begin, n = line + left, until - left
+                sign = 1
+                until = min(left + _BLOCK, right)
+                begin = line + left
+                n = until - left
                 if not in_place:
-                    begin, hidden = 0, gone[marks + left : marks + until]
+                    begin = 0
+                    hidden = gone[marks + left : marks + until]
                     n = _read(cells[line + left : line + until], infinity, hidden, buffer)
             else:
-                sign, until, begin, n = -1, min(left + _BLOCK, right + num_known), 0, 0
+                sign = -1
+                until = min(left + _BLOCK, right + num_known)
+                begin = 0
+                n = 0
                 for i in range(known_first + left - right, known_first + until - right):
                     place = listed[i] - offset
                     if 0 <= place < right:
@@ -234,11 +261,13 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
                         if not (len(gone) and gone[marks + place]):
                             buffer[n] = key_of(cells[line + place], infinity)
                             n += 1
-            number, differ = number + sign * n, 0
+            number = number + sign * n
+            differ = 0
             if in_buckets and sign > 0:
                 keys = cells[begin : begin + n] if in_place else buffer[:n]
                 n = _sift(keys, infinity, buckets, buffer, end - first > _MANY)
-                begin, in_place = 0, False
+                begin = 0
+                in_place = False
             if end - first > _MANY:
                 _search(
                     cells[begin : begin + n] if in_place else buffer[:n],
@@ -271,7 +300,10 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
                 out[:2, first:end],
             )
         for i in range(first, end):
-            others, low, high, nans = number, out[0, i], number - apart - out[1, i], nan
+            others = number
+            low = out[0, i]
+            high = number - apart - out[1, i]
+            nans = nan
             column = columns[i] if len(columns) else -1
             is_candidate = 0 <= column < right and not (len(gone) and gone[marks + column])
             # which is left out
@@ -282,8 +314,13 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
                 high -= key <= limits[i]
                 nans -= is_nan(key, infinity)
             if is_nan(limits[i], infinity):  # which nothing is below
-                low, high, nans = 0, 0, nans + 1
-            out[0, i], out[1, i], out[2, i], out[3, i] = others - high, others - low, others, nans
+                low = 0
+                high = 0
+                nans = nans + 1
+            out[0, i] = others - high
+            out[1, i] = others - low
+            out[2, i] = others
+            out[3, i] = nans
         if num_known:
             known[:] = 0
         first = end

@@ -41,11 +41,13 @@ def count(
     borders: Tensor | None = None,
 ) -> Tensor:
     """As ``counting.count``; on an accelerator only lists wait for the device."""
-    in_order, scores = _order_of(scores), _bits(scores)
+    in_order = _order_of(scores)
+    scores = _bits(scores)
     if is_own := true is None:
         assert column is not None
         true = at(scores, row, column if borders is None else borders[row] + column)
-    reference, on_cpu = in_order(_bits(true)), scores.is_cpu
+    reference = in_order(_bits(true))
+    on_cpu = scores.is_cpu
     if borders is not None:
         assert row is not None
         return _count_lists(in_order(scores), reference, row, column, excluded.cells, borders)
@@ -104,17 +106,16 @@ def _count_lists(
     is_candidate = torch.zeros_like(own_nan) if column is None else counted[borders[row] + column]
     # ascending places of all numbers, NaN behind them; then one sort of (list, place)
     code = torch.unique(torch.cat([scores, true]), return_inverse=True)[1]
-    width, owner = (
-        len(code) + 1,
-        torch.arange(len(borders) - 1, device=row.device).repeat_interleave(borders.diff()),
-    )
+    width = len(code) + 1
+    owner = torch.arange(len(borders) - 1, device=row.device).repeat_interleave(borders.diff())
     key = (owner * width + code[: len(scores)])[counted].sort().values
     place = row * width + code[len(scores) :]
     begin, end, low, high = (
         torch.searchsorted(key, x) for x in (row * width, (row + 1) * width, place, place + 1)
     )
     others = end - begin - is_candidate.long()
-    below, not_above = (low - begin) * ~own_nan, (high - begin - is_candidate.long()) * ~own_nan
+    below = (low - begin) * ~own_nan
+    not_above = (high - begin - is_candidate.long()) * ~own_nan
     nan = torch.zeros_like(borders[1:]).index_add_(0, owner, ((scores != scores) & counted).long())[
         row
     ]
@@ -151,7 +152,8 @@ def _sweep(
     in_order: Map = Tensor.resolve_neg,
 ) -> Tensor:
     """Per comparison and task, in how many counted columns it holds: int64 (len(compare), P)."""
-    tasks, N = len(true), scores.shape[1]
+    tasks = len(true)
+    N = scores.shape[1]
     total = torch.zeros(len(compare), tasks, dtype=torch.int64, device=scores.device)
     if tasks == 0 or N == 0:
         return total
@@ -165,7 +167,8 @@ def _sweep(
     height = min(tasks, max(1, limit // width))
     buffer = torch.empty(height * width, dtype=torch.float32, device=scores.device)
     part = torch.empty(len(compare), tasks, dtype=torch.float32, device=scores.device)
-    references, outs = torch.split(true[:, None], height), torch.split(part, height, 1)
+    references = torch.split(true[:, None], height)
+    outs = torch.split(part, height, 1)
     for_all = excluded is not None and len(excluded) == 1
     for left in range(0, N, width):
         columns = slice(left, left + width)
@@ -217,8 +220,10 @@ def _count_slices(
         counted = inside if column is None else inside & (entry != column[task])
         if excluded.columns is not None:
             counted = counted & ~excluded.columns[entry]
-        value, reference = in_order(scores[row[task], entry]), true[task]
-        better, not_worse = ~(value <= reference), ~(value < reference)
+        value = in_order(scores[row[task], entry])
+        reference = true[task]
+        better = ~(value <= reference)
+        not_worse = ~(value < reference)
         for line, holds in zip(
             total, (better, not_worse, torch.ones_like(better), value != value), strict=True
         ):
@@ -236,7 +241,8 @@ def _entries(slices: ExcludedSlices, row: Tensor) -> Iterator[tuple[Tensor, Tens
         return
     # elsewhere their number is not known without waiting: blocks of the longest slice
     step = max(1, _TILE_ACCELERATOR // 8 // max(len(row), 1))
-    start, length = slices.start[row][:, None], slices.length[row][:, None]
+    start = slices.start[row][:, None]
+    length = slices.length[row][:, None]
     task = torch.arange(len(row), device=row.device)[:, None]
     for left in range(0, slices.longest, step):
         offset = torch.arange(left, min(left + step, slices.longest), device=row.device)

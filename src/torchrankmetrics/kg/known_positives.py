@@ -1,7 +1,7 @@
 """Known positives of integer queries as a CSR index over sorted composite keys, and its files.
 
 Processes of a machine map a file into memory and share it. It has a header of 4096 bytes, then for
-each side three arrays of int64 (keys, starts and answers of ``KnownAnswers``), and the SHA-256 of
+each side three arrays of int64 (keys, starts and positives of ``KnownPositives``), and the SHA-256 of
 every 4096 entries of each array. The header is a line with the version, JSON, and the SHA-256 of
 the bytes before. Version 1 has one digest of each array.
 """
@@ -16,9 +16,9 @@ import os
 import stat
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,22 +32,24 @@ from torchrankmetrics.ranking.counting import ExcludedSlices
 from torchrankmetrics.validation import shorten
 
 _VERSIONS = (b"1", b"2")
-# facts about a side, in the header
+# facts about a side, by their names in the header
 _ABOUT = ("sizes", "num_answers", "longest", "lengths", "sha256")
 _FIRST = b"torchrankmetrics known triples "
-_HEADER, _DIGEST, _ITEM = 4096, 32, 8
+_HEADER = 4096
+_DIGEST = 32
+_ITEM = 8
 _ENTRIES = 4096  # of a block that has a digest: 32 KiB
 IntArray = npt.NDArray[np.int64]
 
 
-class AnswerIndex(NamedTuple):
-    """Query key[i] has answers[start[i] : start[i + 1]], ascending as the keys; ``sizes`` of the ids of a query."""
+class PositiveIndex(NamedTuple):
+    """Query key[i] has positives[start[i] : start[i + 1]], ascending as the keys; ``sizes`` of the ids of a query."""
 
     key: Tensor
     start: Tensor
-    answers: Tensor
+    positives: Tensor
     sizes: list[int]
-    num_answers: int
+    num_ids: int
     longest: int
 
 
@@ -57,7 +59,10 @@ class CheckedBlocks:
     def __init__(
         self, numbers: IntArray, size: int, digests: bytes | memoryview, damaged: str
     ) -> None:
-        self._numbers, self._size, self._digests, self._damaged = numbers, size, digests, damaged
+        self._numbers = numbers
+        self._size = size
+        self._digests = digests
+        self._damaged = damaged
         self._right = np.zeros(-(-len(numbers) // size), dtype=bool)
 
     def check(self, start: IntArray, stop: IntArray) -> None:
@@ -80,14 +85,14 @@ class CheckedBlocks:
             raise ValueError(self._damaged)
 
 
-class KnownAnswers:
+class KnownPositives:
     """Index of the known positives of integer queries; ``known(queries)`` is an ``exclude`` of ``rank_scores``.
 
     The key of a query is any number of ids, such as (head, relation) or (head, relation, time).
 
     Args:
         queries (integers): (n, k) or (n,) integers >= 0.
-        answers (integers): (n,) integers >= 0; repeated pairs count once.
+        positives (integers): (n,) integers >= 0; repeated pairs count once.
 
     Attributes:
         index: the sorted tensors, which files of known triples contain.
@@ -98,8 +103,8 @@ class KnownAnswers:
             bits.
 
     >>> import torch
-    >>> from torchrankmetrics.kg import KnownAnswers
-    >>> known = KnownAnswers(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
+    >>> from torchrankmetrics.kg import KnownPositives
+    >>> known = KnownPositives(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
     >>> known(torch.tensor([[0, 0], [7, 7], [1, 0]])).pairs()
     tensor([[0, 0, 2],
             [2, 3, 1]])
@@ -107,15 +112,19 @@ class KnownAnswers:
 
     _blocks: tuple[CheckedBlocks, ...] = ()  # of an index in a file
 
-    def __init__(self, queries: Integers, answers: Integers) -> None:
-        self.index = _index(queries, answers)
-        self._copies: dict[torch.device, KnownAnswers] = {}
+    def __init__(self, queries: Integers, positives: Integers) -> None:
+        self.index = _index(queries, positives)
+        self._copies: dict[torch.device, KnownPositives] = {}
 
     @classmethod
-    def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> KnownAnswers:
+    def of_index(
+        cls, index: PositiveIndex, blocks: tuple[CheckedBlocks, ...] = ()
+    ) -> KnownPositives:
         """Use sorted tensors without copying or reading them; ``blocks`` check them when they are first read."""
         known = cls.__new__(cls)
-        known.index, known._blocks, known._copies = index, blocks, {}
+        known.index = index
+        known._blocks = blocks
+        known._copies = {}
         return known
 
     def check(self) -> None:
@@ -136,21 +145,17 @@ class KnownAnswers:
     def of_columns(self, *columns: Tensor) -> ExcludedSlices:
         """Look up queries that are given as columns of ids, int64 (B,) each."""
         device = columns[0].device
-        if device != self.index.answers.device:
+        if device != self.index.positives.device:
             return self.to(device).of_columns(*columns)
-        index, ids, key, inside = self.index, list[Any](columns), cast("Any", 0), cast("Any", True)
+        index = self.index
+        key, inside = self._keys(columns)
         known: Any = index.key
         starts: Any = index.start
-        if known.is_cpu:  # NumPy's calls cost a fifth of torch's
-            ids, known, starts = (
-                [column.numpy() for column in columns],
-                known.numpy(),
-                starts.numpy(),
-            )
-        for column, size in zip(ids, index.sizes, strict=True):
-            key = key * size + column  # as _index writes keys
-            inside = inside & (column >= 0) & (column < size)
-        start, length = key * 0, key * 0
+        if known.is_cpu:
+            known = known.numpy()
+            starts = starts.numpy()
+        start = key * 0
+        length = key * 0
         if len(known):
             place: Any = torch.searchsorted(index.key, torch.as_tensor(key, device=device))
             place = (place.numpy() if place.is_cpu else place).clip(max=len(known) - 1)
@@ -158,8 +163,25 @@ class KnownAnswers:
             length = (starts[place + 1] - start) * ((known[place] == key) & inside)
             if self._blocks:
                 self._check_slices(place, key, start, start + length)
-        slices = torch.as_tensor(start, device=device), torch.as_tensor(length, device=device)
-        return ExcludedSlices(index.answers, *slices, index.longest, index.num_answers)
+        return ExcludedSlices(
+            index.positives,
+            torch.as_tensor(start, device=device),
+            torch.as_tensor(length, device=device),
+            index.longest,
+            index.num_ids,
+        )
+
+    def _keys(self, columns: Sequence[Tensor]) -> tuple[Any, Any]:
+        """Keys of queries, as ``_index`` writes them, and whether all of their ids are in range."""
+        ids: Sequence[Any] = columns
+        if columns[0].is_cpu:  # NumPy's calls cost a fifth of torch's
+            ids = [column.numpy() for column in columns]
+        key: Any = 0
+        inside: Any = True
+        for column, size in zip(ids, self.index.sizes, strict=True):
+            key = key * size + column
+            inside = inside & (column >= 0) & (column < size)
+        return key, inside
 
     def entries(self) -> tuple[Tensor, Tensor]:
         """Return all queries (n, k) int64 with their known positives (n,), each pair once, sorted."""
@@ -169,18 +191,18 @@ class KnownAnswers:
         for size in reversed(self.index.sizes):
             columns.append(key % size)
             key = key // size
-        return torch.stack(columns[::-1], 1), self.index.answers
+        return torch.stack(columns[::-1], 1), self.index.positives
 
-    def to(self, device: torch.device | str) -> KnownAnswers:
+    def to(self, device: torch.device | str) -> KnownPositives:
         """Return the index on a device; each copy is made once."""
         device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
-        if device == self.index.answers.device:
+        if device == self.index.positives.device:
             return self
         if device not in self._copies:
             self.check()
-            key, start, answers = (part.to(device) for part in self.index[:3])
+            key, start, positives = (part.to(device) for part in self.index[:3])
             self._copies[device] = self.of_index(
-                self.index._replace(key=key, start=start, answers=answers)
+                self.index._replace(key=key, start=start, positives=positives)
             )
         return self._copies[device]
 
@@ -188,33 +210,29 @@ class KnownAnswers:
         self, place: IntArray, key: IntArray, start: IntArray, stop: IntArray
     ) -> None:
         # if damage misleads the search, the keys around the place do not enclose the requested key
-        known, (keys, starts, answers) = self.index.key.numpy(), self._blocks
+        known = self.index.key.numpy()
+        (keys, starts, positives) = self._blocks
         before = np.maximum(place - 1, 0)
         keys.check(before, place + 1)
         too_far = (known[before] >= key) & (place > 0)
         too_near = (known[place] < key) & (place < len(known) - 1)
         keys.require(not (too_far | too_near).any())
         starts.check(place, place + 2)
-        answers.check(start, stop)
+        positives.check(start, stop)
 
 
-def _index(queries: Integers, answers: Integers) -> AnswerIndex:
-    queries, answers = as_ids(queries, "queries"), as_ids(answers, "answers")
+def _index(queries: Integers, positives: Integers) -> PositiveIndex:
+    queries = as_ids(queries, "queries")
+    positives = as_ids(positives, "positives")
     queries = queries[:, None] if queries.ndim == 1 else queries
-    if queries.ndim != 2 or not queries.shape[1] or answers.shape != queries.shape[:1]:
+    if queries.ndim != 2 or not queries.shape[1] or positives.shape != queries.shape[:1]:
         raise ValueError(
-            f"queries must be (n, k > 0), answers (n,); got {tuple(queries.shape)}, "
-            f"{tuple(answers.shape)}"
+            f"queries must be (n, k > 0), positives (n,); got {tuple(queries.shape)}, "
+            f"{tuple(positives.shape)}"
         )
-    columns = [*queries.unbind(1), answers]
-    # without dim, aminmax copies a column of a matrix
-    ends = [[*map(int, column.aminmax(dim=0))] if len(column) else [0, -1] for column in columns]
-    for i, (low, _) in enumerate(ends):
-        if low < 0:
-            name = "answers" if i == len(ends) - 1 else "queries"
-            raise IndexError(f"{name} must hold ids of at least 0, got {low}")
-    *sizes, num_answers = (high + 1 for _, high in ends)
-    sizes, width = [max(size, 1) for size in sizes], max(num_answers, 1)
+    *sizes, num_ids = _sizes(queries, positives)
+    sizes = [max(size, 1) for size in sizes]
+    width = max(num_ids, 1)
     if math.prod(sizes) * width >= 1 << 62:
         raise ValueError(
             f"ids are too large for a 63-bit key (sizes {[*sizes, width]}); renumber them densely "
@@ -222,48 +240,69 @@ def _index(queries: Integers, answers: Integers) -> AnswerIndex:
         )
     # shifts are faster than divisions; less than twice the width still fits
     bits = (width - 1).bit_length()
-    both = torch.zeros_like(answers)
-    for column, size in zip(columns, [*sizes, 1 << bits], strict=True):
-        torch.add(column, both, alpha=size, out=both)
-    if both.is_cpu:
-        both.numpy().sort()  # a sixth of the time of torch, which sorts indices too
-    else:
-        both = both.sort().values
-    spare, both = both, torch.unique_consecutive(both)  # new memory costs more than the arithmetic
-    query = torch.bitwise_right_shift(both, bits, out=spare.resize_(len(both)))
+    pairs = _sorted_pairs([*queries.unbind(1), positives], [*sizes, 1 << bits])
+    # new memory costs more than the arithmetic
+    spare = pairs
+    pairs = torch.unique_consecutive(pairs)
+    query = torch.bitwise_right_shift(pairs, bits, out=spare.resize_(len(pairs)))
     key, lengths = torch.unique_consecutive(query, return_counts=True)
     longest = int(lengths.max()) if len(lengths) else 0
     start = torch.nn.functional.pad(lengths.cumsum_(0), (1, 0))
-    both &= (1 << bits) - 1
-    return AnswerIndex(key, start, both, sizes, num_answers, longest)
+    pairs &= (1 << bits) - 1
+    return PositiveIndex(key, start, pairs, sizes, num_ids, longest)
+
+
+def _sizes(queries: Tensor, positives: Tensor) -> list[int]:
+    """One more than the largest id of each column of the queries and of the positives, 0 without any."""
+    sizes = []
+    for column in (*queries.unbind(1), positives):
+        # without dim, aminmax copies a column of a matrix
+        low, high = map(int, column.aminmax(dim=0)) if len(column) else (0, -1)
+        if low < 0:
+            name = "positives" if column is positives else "queries"
+            raise IndexError(f"{name} must hold ids of at least 0, got {low}")
+        sizes.append(high + 1)
+    return sizes
+
+
+def _sorted_pairs(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """One ascending number for each row of ids, with the sizes as its mixed radix."""
+    pairs = torch.zeros_like(columns[-1])
+    for column, size in zip(columns, sizes, strict=True):
+        torch.add(column, pairs, alpha=size, out=pairs)
+    if not pairs.is_cpu:
+        return pairs.sort().values
+    pairs.numpy().sort()  # a sixth of the time of torch, which sorts indices too
+    return pairs
 
 
 def write_known(
-    path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownAnswers]
+    path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownPositives]
 ) -> None:
     """Write indices to a file, completely or not at all."""
-    sides, arrays = {}, []
+    sides = {}
+    arrays: list[IntArray] = []
     for side, one in known.items():
         one.check()
         own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
-        sides[side] = dict(
-            zip(_ABOUT, (*one.index[3:], [len(part) for part in own], []), strict=True)
-        )
+        facts: tuple[Any, ...] = (*one.index[3:], list(map(len, own)), [])
+        sides[side] = dict(zip(_ABOUT, facts, strict=True))
         arrays += own
     about = {"byteorder": sys.byteorder, "num_entities": num_entities, "sides": sides}
     head = _FIRST + _VERSIONS[-1] + b"\n" + json.dumps(about).encode()
     head = head.ljust(_HEADER - _DIGEST)
-    blocks = (
-        array[at : at + _ENTRIES] for array in arrays for at in range(0, len(array), _ENTRIES)
-    )
-    digests = b"".join(hashlib.sha256(block.data).digest() for block in blocks)
-    write_whole(
-        path,
-        chain([head + hashlib.sha256(head).digest()], (array.data for array in arrays), [digests]),
-    )
+    head += hashlib.sha256(head).digest()
+    digests = b"".join(map(_digests, arrays))
+    write_whole(path, chain([head], (array.data for array in arrays), [digests]))
 
 
-def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownAnswers]]:
+def _digests(array: IntArray) -> bytes:
+    """SHA-256 of each block of an array."""
+    blocks = (array[at : at + _ENTRIES] for at in range(0, len(array), _ENTRIES))
+    return b"".join(hashlib.sha256(block.data).digest() for block in blocks)
+
+
+def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownPositives]]:
     """Map a file, of which only the header is read: its path and digest, the number of entities, and the indices."""
     name = os.fspath(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
@@ -271,41 +310,50 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
             f"{name} is not a regular file, and only regular files can be mapped into memory"
         )
     with open(path, "rb") as file:
-        try:
-            num_entities, sides = _read_header(
-                head := file.read(_HEADER), os.fstat(file.fileno()).st_size
-            )
-        except ValueError as error:
-            raise ValueError(f"{name} is not a whole file of known triples: {error}") from None
-        except (KeyError, TypeError, AttributeError):
-            raise ValueError(
-                f"{name} is not a whole file of known triples: its header is inconsistent"
-            ) from None
+        head = file.read(_HEADER)
+        num_entities, sides = _checked_header(head, os.fstat(file.fileno()).st_size, name)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    lengths = [length for *_, own, _ in sides.values() for length in own]
+    lengths = [sum(side[-2]) for side in sides.values()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # read-only memory: nothing writes to an index
         numbers = torch.from_numpy(np.frombuffer(mapped, np.int64, sum(lengths), _HEADER))
-    parts, digests, known = (
-        iter(torch.split(numbers, lengths)),
-        memoryview(mapped)[_HEADER + numbers.nbytes :],
-        {},
-    )
-    for side, (*about, _, of_arrays) in sides.items():
-        key, start, answers = own = [next(parts) for _ in range(3)]
-        blocks, damaged = [], f"{name} is damaged: a checksum of the {side} side does not match"
-        for i, part in enumerate(own):
-            if of_arrays:  # version 1
-                blocks.append(
-                    CheckedBlocks(
-                        part.numpy(), len(part) or 1, bytes.fromhex(of_arrays[i]), damaged
-                    )
-                )
-            else:
-                blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
-                digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
-        known[side] = KnownAnswers.of_index(AnswerIndex(key, start, answers, *about), tuple(blocks))
+    digests = memoryview(mapped)[_HEADER + numbers.nbytes :]
+    known = {}
+    for (side, about), own in zip(sides.items(), torch.split(numbers, lengths), strict=True):
+        damaged = f"{name} is damaged: a checksum of the {side} side does not match"
+        known[side], digests = _opened_side(about, own, digests, damaged)
     return (os.path.abspath(path), head[-_DIGEST:].hex()), num_entities, known
+
+
+def _opened_side(
+    about: list[Any], numbers: Tensor, digests: memoryview, damaged: str
+) -> tuple[KnownPositives, memoryview]:
+    """The index of a side in a file, and the digests of the next sides."""
+    *facts, lengths, of_arrays = about
+    key, start, positives = parts = torch.split(numbers, lengths)
+    blocks = []
+    for i, part in enumerate(parts):
+        if of_arrays:  # version 1
+            own = bytes.fromhex(of_arrays[i])
+            blocks.append(CheckedBlocks(part.numpy(), len(part) or 1, own, damaged))
+        else:
+            blocks.append(CheckedBlocks(part.numpy(), _ENTRIES, digests, damaged))
+            digests = digests[_DIGEST * -(-len(part) // _ENTRIES) :]
+    return KnownPositives.of_index(
+        PositiveIndex(key, start, positives, *facts), tuple(blocks)
+    ), digests
+
+
+def _checked_header(head: bytes, size: int, name: str) -> tuple[int, dict[str, list[Any]]]:
+    """Read a header; every fault of it is a ValueError that names the file."""
+    try:
+        return _read_header(head, size)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a whole file of known triples: {error}") from None
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"{name} is not a whole file of known triples: its header is inconsistent"
+        ) from None
 
 
 def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
@@ -321,42 +369,42 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
     if len(head) < _HEADER or hashlib.sha256(head[:-_DIGEST]).digest() != head[-_DIGEST:]:
         raise ValueError(f"its header is damaged or cut (the file has {size} bytes)")
     about = json.loads(rest[:-_DIGEST])
-    if (order := about["byteorder"]) != sys.byteorder:
+    order = about["byteorder"]
+    if order != sys.byteorder:
         raise ValueError(
             f"its numbers are {order}-endian, but this machine is {sys.byteorder}-endian; save it "
             "here"
         )
-    sides = {
-        side: [about["sides"][side][key] for key in _ABOUT] for side in ("tail", *about["sides"])
-    }
-    lengths = [
-        length
-        for *_, (key, start, answers), _ in sides.values()
-        for length in (key, start, answers)
-    ]
-    blocks = 0 if version == _VERSIONS[0] else sum(-(-length // _ENTRIES) for length in lengths)
-    if size != (needed := _HEADER + _ITEM * sum(lengths) + _DIGEST * blocks):
+    sides = {}
+    for side in ("tail", *about["sides"]):
+        sides[side] = [about["sides"][side][key] for key in _ABOUT]
+    needed = _HEADER
+    for *_, (key, start, positives), _ in sides.values():
+        for length in (key, start, positives):
+            blocks = 0 if version == _VERSIONS[0] else -(-length // _ENTRIES)
+            needed += _ITEM * length + _DIGEST * blocks
+    if size != needed:
         raise ValueError(f"it has {size} bytes, but its header declares {needed}")
     return about["num_entities"], sides
 
 
-def verify(known: Mapping[str, KnownAnswers], where: str, progress: bool) -> None:
+def verify(known: Mapping[str, KnownPositives], where: str, progress: bool) -> None:
     """Read every entry of indices, and check digests, order and range; ValueError if a check fails."""
     for side, one in tqdm(known.items(), desc="verifying", unit="side", disable=not progress):
         one.check()
         index = one.index
-        key, start, answers = (part.cpu().numpy() for part in index[:3])
-        # from the answers of a query to those of the next
-        falls = 1 + np.flatnonzero(answers[1:] <= answers[:-1])
+        key, start, positives = (part.cpu().numpy() for part in index[:3])
+        # from the positives of a query to those of the next
+        falls = 1 + np.flatnonzero(positives[1:] <= positives[:-1])
         ascending = [(part[1:] > part[:-1]).all() for part in (key, start)]
         ends = (
             start[0] == 0,
-            start[-1] == len(answers),
+            start[-1] == len(positives),
             np.diff(start).max(initial=0) == index.longest,
         )
         inside = [
             not len(part) or (part.min() >= 0 and part.max() < size)
-            for part, size in ((key, math.prod(index.sizes)), (answers, index.num_answers))
+            for part, size in ((key, math.prod(index.sizes)), (positives, index.num_ids))
         ]
         if (
             not all([*ascending, *ends, *inside])
