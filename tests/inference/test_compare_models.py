@@ -196,7 +196,7 @@ def test_names_of_the_models_are_in_every_text():
         (
             lambda m: compare({**m, "x": 3}),
             TypeError,
-            "'x' must be a RankTable, a RankCollection, Ranks or an array",
+            "'x' must be ranks of tasks, or one value per query as .* Two averages cannot be compared",
         ),
         (
             lambda m: compare({**m, "x": [m["old"]] * 2}),

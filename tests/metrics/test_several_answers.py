@@ -99,7 +99,7 @@ BAD_UPDATES = [  # arguments, keywords and the message
     ((SCORES, [0, 1, 2]), {"query": [0.5, 1.0, 2.0]}, "query must hold integers"),
     ((SCORES, RELEVANT * -2.0), {}, "labels of at least 0, got -2.0"),
     ((SCORES, RELEVANT / 0.0), {}, "labels of at least 0, got"),
-    ((SCORES, RELEVANT.long()), {}, r"tuple\(target\).*target.bool\(\)"),
+    ((SCORES, RELEVANT.long()), {}, r"target.tolist\(\).*target.bool\(\)"),
     ((SCORES[0], [0, -3, 1, 0]), {"indexes": [0] * 4}, "labels of at least 0, got -3"),
     ((SCORES, RELEVANT * 2.0), {"gain": 1.0}, "gain must not be given with a graded"),
     ((SCORES, PAIRS), {"gain": [1.0, -1.0]}, "gain must be finite and not negative"),

@@ -129,7 +129,8 @@ class RankMetric(RowOwner, Metric):
     plot_upper_bound: MeasureAttribute[float | None] = MeasureAttribute(
         lambda measure: measure.bounds[1]
     )
-    _forward_cache: Any
+    if TYPE_CHECKING:  # torch.jit.script reads annotations of modules
+        _forward_cache: Any
     _is_resampled = False  # whether it is a copy inside a BootStrapper
 
     def __init__(
