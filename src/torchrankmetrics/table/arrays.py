@@ -227,7 +227,9 @@ def of_text(values: Array, column: str) -> Array:
         )
     text = np.where(missing, str(_STORED.get(column, 0)), text)
     words = dict[str, int]()
-    hint = ": number names from 0 on, the same in all files" * (column in _OPTIONAL)
+    hint = ""
+    if column in _OPTIONAL:
+        hint = ": number names from 0 on, the same in all files"
     if column == "side":
         words = SIDE_WORDS
         hint = ", or head and tail"
