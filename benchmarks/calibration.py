@@ -68,7 +68,7 @@ from torchrankmetrics.inference.testing import (
     share_difference,
     share_difference_p_value,
 )
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.metrics.names import parse_name
 
 NUM_CANDIDATES, POOL = 14_505, 50_000
 POPULATIONS, SIZES = ("good", "ordinary", "bad"), (30, 100, 500)

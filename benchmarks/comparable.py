@@ -29,7 +29,7 @@ from scipy.sparse import csr_matrix
 
 from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores, rank_triples
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.metrics.names import parse_name
 
 METRICS = ("mr", "mrr", "auc", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr")
 METRICS += ("power_mean_rank_2", "power_mean_rank_0p5", "median_rank", "inverse_median_rank")

@@ -45,7 +45,7 @@ from torchrankmetrics.definitions import (
     power_mean_rank,
 )
 from torchrankmetrics.inference import clustered_p_value
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.null import log_p_value
 from torchrankmetrics.null.p_values import p_value, upper_tail
 from torchrankmetrics.queries.sample import QuerySample

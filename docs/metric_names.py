@@ -5,7 +5,8 @@ import io
 from pathlib import Path
 
 from torchrankmetrics.metrics.measure import VIEW_PREFIXES
-from torchrankmetrics.metrics.registry import all_names, as_measure
+from torchrankmetrics.metrics.names import as_measure
+from torchrankmetrics.metrics.registry import all_names
 
 FILE = Path(__file__).parents[1] / "src" / "torchrankmetrics" / "cli" / "metrics.csv"
 

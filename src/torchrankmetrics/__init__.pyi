@@ -13,7 +13,7 @@ from . import (
     study as study,
 )
 from .definitions.tasks import RankDefinition as RankDefinition
-from .errors import RankMetricWarning as RankMetricWarning
+from .errors import RankMetricError as RankMetricError, RankMetricWarning as RankMetricWarning
 from .inference.compare import compare as compare
 from .kg.known_triples import KnownTriples as KnownTriples
 from .kg.triples import rank_triples as rank_triples
@@ -66,4 +66,5 @@ from .metrics.named import (
 from .ranking.embeddings import rank_embeddings as rank_embeddings
 from .ranking.ranks import Ranks as Ranks, rank_scores as rank_scores
 from .table.rank_table import RankTable as RankTable
+from .table.task_facts import TaskFacts as TaskFacts
 from .version import __version__ as __version__

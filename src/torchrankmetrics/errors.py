@@ -1,4 +1,4 @@
-"""The warning category of the package; a warning is issued once per job."""
+"""The base class of errors and the warning category of the package."""
 
 import os
 import sys
@@ -15,6 +15,25 @@ _HOSTS = tuple(
         ("torch/_dynamo/eval_frame.py", "torchmetrics/metric.py", "torchmetrics/collections.py"),
     )
 )
+
+
+class RankMetricError(ValueError):
+    """Base class of the exceptions that the package defines; every one is a ``ValueError``.
+
+    They are raised for values that cannot be computed from valid arguments: a view without numbers
+    of candidates (``UnknownCandidatesError``), null moments that no provider has
+    (``ExpectationUnavailableError``), and a file that needs more memory than ``max_bytes``
+    (``TooLargeError``). Invalid arguments raise plain ``ValueError`` and ``TypeError``.
+
+    >>> from torchrankmetrics import RankCollection, RankMetricError, Ranks
+    >>> collection = RankCollection(["mrr", "adjusted_mrr"])
+    >>> collection.update(Ranks([1, 3], None, None))
+    >>> try:
+    ...     values = collection.compute()
+    ... except RankMetricError:
+    ...     print("the numbers of candidates are unknown")
+    the numbers of candidates are unknown
+    """
 
 
 class RankMetricWarning(UserWarning):

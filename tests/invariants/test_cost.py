@@ -6,7 +6,7 @@ import torch
 from reference import METRICS
 from scripts import ROOT, forked
 from torchrankmetrics import RankCollection, Ranks, evaluate
-from torchrankmetrics.metrics import measure as measure_module
+from torchrankmetrics.metrics import analysis as analysis_module
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.table import blocks as blocks_module
 
@@ -25,7 +25,7 @@ def calls_of(monkeypatch, module, name):
 )
 def test_scores_are_ranked_once_and_rows_read_once_for_any_number_of_metrics(metrics, monkeypatch):
     ranked = calls_of(monkeypatch, blocks_module, "rank_dense")
-    read = calls_of(monkeypatch, measure_module, "canonical_rows")
+    read = calls_of(monkeypatch, analysis_module, "canonical_rows")
     collection = RankCollection(metrics)
     for batch in range(3):
         collection.update(torch.rand(4, 9), torch.arange(4), side="tail")

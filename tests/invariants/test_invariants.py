@@ -26,7 +26,7 @@ from torchrankmetrics import (
 )
 from torchrankmetrics.definitions import WithCandidates, power_mean_rank
 from torchrankmetrics.metrics import buffer as buffer_module
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.metrics.names import parse_name
 
 # user-defined f that a metric of the package has too; the one of AUC is undefined for a single
 # candidate

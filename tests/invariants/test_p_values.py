@@ -11,7 +11,8 @@ import torch
 
 from torchrankmetrics import RankCollection, RankDefinition
 from torchrankmetrics.definitions import WithCandidates, hits_at, power_mean_rank
-from torchrankmetrics.metrics.registry import all_names, parse_name
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.registry import all_names
 from torchrankmetrics.queries import QueryDefinition
 
 OWN = [

@@ -30,8 +30,9 @@ from torchrankmetrics import (
     RankTable,
 )
 from torchrankmetrics.metrics import buffer as buffer_module
-from torchrankmetrics.table.blocks import TaskFacts, rows_of
+from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import Columns
+from torchrankmetrics.table.task_facts import TaskFacts
 from worker_pool import WorkerPool
 
 NAMES = ["mrr", "mr", "hits_at_1", "amri", "z_mrr", "optimistic_mr", "count", "tie_rate"]

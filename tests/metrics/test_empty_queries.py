@@ -22,7 +22,7 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.integrations.trec import evaluate_run, rank_run
-from torchrankmetrics.metrics.measure import Analysis
+from torchrankmetrics.metrics.analysis import Analysis
 
 pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")
 SCORES = torch.tensor([[0.9, 0.1, 0.4, 0.2], [0.2, 0.4, 0.3, 0.9], [0.5, 0.8, 0.6, 0.1]])

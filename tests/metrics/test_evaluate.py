@@ -18,8 +18,8 @@ from torchrankmetrics import (
     evaluate,
 )
 from torchrankmetrics.definitions import WithCandidates
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Runs
-from torchrankmetrics.metrics.measure import Analysis
 from torchrankmetrics.null import MonteCarloExpectation
 from torchrankmetrics.rendering import Rendered, paper_name
 

@@ -5,7 +5,10 @@ import re
 import pytest
 
 from torchrankmetrics import HitsAtK, MeanRank, RankCollection, Ranks
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.definitions import hits_at, power_mean_rank
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.registry import EXPONENT, NUMBERED, PERSISTENCE, PLACES, Entry
+from torchrankmetrics.queries import rank_biased_precision
 
 SYNONYMS = {
     "mrr": "mrr mean_reciprocal_rank inverse_harmonic_mean_rank ihmr",
@@ -89,6 +92,27 @@ def test_every_name_is_its_own_key_and_every_key_of_pykeen_is_known():
 
 
 @pytest.mark.parametrize(
+    ("number", "name", "text"),
+    [
+        (PLACES, "hits_at_7", "7"),
+        (EXPONENT, "power_mean_rank_minus_1p5", "minus_1.5"),
+        (PERSISTENCE, "rbp_0p5", "0p5"),
+    ],
+)
+def test_a_row_with_a_number_is_all_that_the_parser_needs(number, name, text, monkeypatch):
+    makers = {PLACES: hits_at, EXPONENT: power_mean_rank, PERSISTENCE: rank_biased_precision}
+    row = Entry("my_share", makers[number], "my_synonym", number)
+    for word in row.words:
+        monkeypatch.setitem(NUMBERED[number], word, row)
+    for word in row.words:
+        parsed = parse_name(f"tail_pessimistic_z_{word}{number.short_joint}{text}")
+        assert parsed.definition.name == name
+        assert (parsed.side, parsed.rank_type, parsed.view) == ("tail", "pessimistic", "z_score")
+        with pytest.raises(ValueError, match=f"needs {number.meaning}, for example my_share_"):
+            parse_name(word)
+
+
+@pytest.mark.parametrize(
     ("word", "message"),
     [
         ("bpref", "ir_measures has bpref"),
@@ -115,6 +139,8 @@ def test_every_name_is_its_own_key_and_every_key_of_pykeen_is_known():
         ("hmr@10", "'hmr' uses all ranks and takes no @10; hits_at_10 and rr_at_10"),
         ("recall", "needs a number of first places, for example recall_at_10"),
         ("hits@k", "needs a number of first places, for example hits_at_10"),
+        ("power_mean_rank", "needs an exponent, for example power_mean_rank_2"),
+        ("rbp_p", "needs a persistence, for example rbp_0p8"),
         ("hits@0", "k must be an int of at least 1"),
         ("R@10", "two meanings: recall_at_10.*success_at_10"),
         *(

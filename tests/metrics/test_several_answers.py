@@ -29,8 +29,8 @@ from torchrankmetrics import (
     evaluate,
 )
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
-from torchrankmetrics.metrics.measure import query_counterpart
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.warnings import query_counterpart
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample

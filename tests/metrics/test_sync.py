@@ -258,6 +258,8 @@ def job_life(shard: Shard, later: Shard, storage: str, inside: bool) -> dict[str
 def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process(
     pool: WorkerPool, storage: str, later: tuple[Shard, Shard], inside: bool
 ) -> None:
+    if inside and torch.__version__.startswith("2.4."):
+        pytest.skip("torch 2.4 cannot gather under inference mode")
     first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
     for found in pool.run(
         job_life, [([HEAD], later[0], storage, inside), ([TAIL], later[1], storage, inside)]

@@ -21,7 +21,7 @@ from torchrankmetrics import (
 )
 from torchrankmetrics.definitions.sample import Moments, RankSample
 from torchrankmetrics.metrics import registry
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.null import ExactExpectation
 
 

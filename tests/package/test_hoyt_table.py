@@ -19,7 +19,7 @@ import torch
 import reference
 from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, Ranks
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
 DIRECTED = [(name, view) for name, view in METRIC_VIEWS if METRICS[name].better is not None]

@@ -25,7 +25,7 @@ from torchrankmetrics import (
     rank_embeddings,
     rank_scores,
 )
-from torchrankmetrics.metrics.registry import parse_name
+from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.queries.significance import query_p_value

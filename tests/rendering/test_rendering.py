@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from html_pages import Page
 from torchrankmetrics import RankCollection
-from torchrankmetrics.metrics.registry import as_measure
+from torchrankmetrics.metrics.names import as_measure
 from torchrankmetrics.rendering import ROW, Column, PValue, Rendered, Styled, Tabular, paper_name
 from torchrankmetrics.rendering.tabular import render
 

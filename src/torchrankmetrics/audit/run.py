@@ -25,7 +25,7 @@ from torchrankmetrics.audit.cases import (
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.definitions.transforms import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
-from torchrankmetrics.metrics.registry import MetricName, parse_name
+from torchrankmetrics.metrics.names import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.validation import check_choice, check_function, shorten
 

@@ -130,7 +130,7 @@ def _check_options(
 
 
 def _measures(sources: Sources, options: RunOptions, metrics: Sequence[str]) -> list[Any]:
-    from torchrankmetrics.metrics.registry import Selection
+    from torchrankmetrics.metrics.selection import Selection
 
     names = split_lists(metrics, "--metric") if metrics else [sources.default_metric]
     selection = Selection(
@@ -171,7 +171,7 @@ def _pair(
 
 def _failure(row: Any, rule: Rule) -> str | None:
     """Explain why a comparison fails a rule; None if it does not."""
-    from torchrankmetrics.metrics.registry import as_measure
+    from torchrankmetrics.metrics.names import as_measure
 
     if rule == "not-equivalent":
         return None if row.equivalent else f"a is not shown to be equivalent to b in {row.metric}"

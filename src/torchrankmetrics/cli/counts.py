@@ -105,7 +105,7 @@ def _counts_of(dataset: str, split: Split, side: Side, entities: Entities) -> tu
 def _adjusted(value: str, metric: str, known: Any, views: Sequence[Any], note: str) -> Tabular:
     """One row per view."""
     from torchrankmetrics.metrics.adjust import adjust
-    from torchrankmetrics.metrics.registry import as_measure
+    from torchrankmetrics.metrics.names import as_measure
 
     names = ["metric", "value", "rounding_low", "rounding_high"]
     rows: list[tuple[Cell, ...]] = []
@@ -199,7 +199,7 @@ def _counts(tasks: list[_Task]) -> Tabular:
 
 def _moments(tasks: list[_Task], names: list[str]) -> Tabular:
     """Mean and variance under random ranking, one row per metric."""
-    from torchrankmetrics.metrics.registry import base_definition
+    from torchrankmetrics.metrics.names import base_definition
     from torchrankmetrics.null import ExactExpectation
 
     definitions: list[Any] = [base_definition(name) for name in names]

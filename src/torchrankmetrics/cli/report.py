@@ -129,7 +129,7 @@ def _measures(
     from torchrankmetrics.definitions.protocol import VIEWS
     from torchrankmetrics.definitions.sample import RANK_TYPES
     from torchrankmetrics.metrics.measure import SIDES
-    from torchrankmetrics.metrics.registry import Selection
+    from torchrankmetrics.metrics.selection import Selection
 
     # a RankCollection would import torchmetrics, which is slow and looks for a writable directory
     selection = Selection(
@@ -145,7 +145,7 @@ def _measures(
 
 def _limits(sources: Sources, fail_under: Sequence[str]) -> list[tuple[Any, float]]:
     """Read metrics with their limits."""
-    from torchrankmetrics.metrics.registry import as_measure
+    from torchrankmetrics.metrics.names import as_measure
 
     limits = []
     for part in split_lists(fail_under, "--fail-under") if fail_under else []:
@@ -227,7 +227,7 @@ class _Report:
     ) -> None:
         """Add the lines of a file."""
         from torchrankmetrics.inference.pairing import check_complete
-        from torchrankmetrics.metrics.measure import Analysis
+        from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 
         check_complete(table, path)

@@ -42,7 +42,7 @@ class RankFiles:
     @property
     def default_metrics(self) -> tuple[str, ...]:
         """Metrics of ``report`` if none are requested."""
-        from torchrankmetrics.metrics.registry import DEFAULT_METRICS
+        from torchrankmetrics.metrics.selection import DEFAULT_METRICS
 
         return DEFAULT_METRICS
 

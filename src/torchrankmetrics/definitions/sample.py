@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.errors import RankMetricError
 from torchrankmetrics.validation import MOST_CANDIDATES, shorten
 
 IntArray = npt.NDArray[np.int64]
@@ -237,7 +238,7 @@ RANK_TYPES: tuple[RankType, ...] = get_args(RankType)
 NEVER = 1 << 50  # without N, items at ranks above this one were not retrieved
 
 
-class UnknownCandidatesError(ValueError):
+class UnknownCandidatesError(RankMetricError):
     """Raised for values that depend on numbers of candidates that are unknown."""
 
     def __init__(self, message: str = "") -> None:

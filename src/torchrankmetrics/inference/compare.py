@@ -39,7 +39,7 @@ from torchrankmetrics.inference.pairing import (
 )
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure, measure_of
-from torchrankmetrics.metrics.registry import MetricLike, as_measure, parse_name
+from torchrankmetrics.metrics.names import MetricLike, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import check_int, shorten
 

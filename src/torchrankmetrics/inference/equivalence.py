@@ -8,7 +8,7 @@ from torchrankmetrics.inference.clusters import Cluster
 from torchrankmetrics.inference.compare import Models, checked_draws, paired
 from torchrankmetrics.inference.comparison import Equivalence
 from torchrankmetrics.inference.intervals import check_confidence_level, warn_of_few_tasks
-from torchrankmetrics.metrics.registry import MetricLike
+from torchrankmetrics.metrics.names import MetricLike
 from torchrankmetrics.validation import one_number, shorten
 
 

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.inference.clusters import Cluster, SampleSize
+from torchrankmetrics.inference.clusters import Cluster, SampleSize, canonical_clusters
 from torchrankmetrics.inference.sources import ClusteredSource
 from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.names import Metrics
+from torchrankmetrics.metrics.selection import Selection
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
+from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, is_empty_query
 from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
 
 # below it 95% intervals covered less than 93% in simulations: python -m benchmarks.calibration
@@ -179,6 +183,24 @@ def confidence_intervals(
         size.effective_clusters,
         size.unit,
     )
+
+
+def intervals_of(
+    table: HasRows,
+    metrics: Metrics | None,
+    confidence_level: float,
+    method: Method,
+    cluster: Cluster | None,
+    n_resamples: int,
+    seed: int,
+) -> Intervals:
+    """Compute the intervals of metrics of a table, for ``RankTable.confidence_intervals``."""
+    rows = table.rows.cpu().numpy()
+    has_ids = (Columns(rows[~is_empty_query(rows)]).sample_id != ABSENT).all()
+    if cluster is not None and not isinstance(cluster, str) and has_ids:
+        cluster = canonical_clusters(cluster, rows, "the table")
+    options = confidence_level, method, cluster, n_resamples, seed
+    return confidence_intervals(Analysis([table.rows]), Selection().measures(metrics), *options)
 
 
 def _check_formula(measures: Mapping[str, Measure], method: Method) -> None:

@@ -13,8 +13,9 @@ import torch
 from torchrankmetrics.definitions.protocol import ValueDefinition
 from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.inference.clusters import Cluster, Clusters, canonical_clusters, clusters_of
-from torchrankmetrics.metrics.measure import Analysis, Measure
-from torchrankmetrics.metrics.registry import as_measure
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.names import as_measure
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import (

@@ -16,7 +16,8 @@ from torchrankmetrics.inference.clusters import (
     query_order,
 )
 from torchrankmetrics.inference.standard_errors import units_of
-from torchrankmetrics.metrics.measure import Analysis, Measure, query_sample_of, sample_of
+from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.table.columns import ABSENT, WIDTH, Columns, Rows, used, weights
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from torchrankmetrics.definitions.transforms import (
 from torchrankmetrics.inference.clusters import Cluster, Clusters
 from torchrankmetrics.inference.pairing import Evaluation, check_evaluation, paired_rows
 from torchrankmetrics.inference.standard_errors import Units, bisected, student_interval, units_of
-from torchrankmetrics.metrics.measure import sample_of
-from torchrankmetrics.metrics.registry import MetricLike, as_measure
+from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.metrics.names import MetricLike, as_measure
 from torchrankmetrics.table.columns import Rows, used
 from torchrankmetrics.validation import shorten
 

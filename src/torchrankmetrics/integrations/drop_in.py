@@ -1,4 +1,4 @@
-"""`DropIn`: a metric with the constructor and `update` of another library, and the table of its ranks."""
+"""`DropIn`: a metric with the arguments of another library, and the table of its ranks."""
 
 import torch
 
@@ -10,7 +10,7 @@ class DropIn(RankMetric):
     """A ``RankMetric`` that takes the place of a metric of another library."""
 
     def table(self) -> RankTable:
-        """Return the ranks of all processes, for ``evaluate``, ``compare`` and confidence intervals.
+        """Return the ranks of all processes, for ``evaluate``, ``compare`` and intervals.
 
         Returns:
             A ``RankTable`` on the CPU, sorted, distinct and counted.

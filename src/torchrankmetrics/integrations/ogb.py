@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.evaluate import evaluate
-from torchrankmetrics.metrics.registry import Metrics
+from torchrankmetrics.metrics.names import Metrics
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks

@@ -18,7 +18,7 @@ from torchrankmetrics.errors import missing_extra, warn
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, split_facts
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import Metrics, parse_name
+from torchrankmetrics.metrics.names import Metrics, parse_name
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.counting import chosen

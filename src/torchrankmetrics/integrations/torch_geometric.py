@@ -1,4 +1,4 @@
-"""The metrics of ``torch_geometric.metrics`` from ranks, after one changed import; PyG is not needed."""
+"""The metrics of ``torch_geometric.metrics`` from ranks: one import changes. PyG is not needed."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -111,7 +111,7 @@ class LinkPredMetric(DropIn):
             )
 
     def _add(self, ranks: Ranks, weight: Any, query: Integers | None) -> None:
-        """Store the ranks of the true edges, with their positive weights if the metric is weighted."""
+        """Store the ranks of the true edges, for a weighted metric with their positive weights."""
         assert ranks.rows is not None
         gain = None
         if self.weighted:
@@ -128,7 +128,7 @@ class LinkPredMetric(DropIn):
 
 
 class LinkPredPrecision(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredPrecision``: the equal metric is ``precision@k``.
+    """PyG's ``LinkPredPrecision``: the equal metric is ``precision@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torch_geometric import LinkPredPrecision
@@ -141,7 +141,7 @@ class LinkPredPrecision(LinkPredMetric):
 
 
 class LinkPredRecall(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredRecall``: the equal metric is ``recall@k``.
+    """PyG's ``LinkPredRecall``: the equal metric is ``recall@k``.
 
     Args:
         k, num_dst_nodes, **kwargs: as ``LinkPredMetric``.
@@ -168,7 +168,7 @@ class LinkPredRecall(LinkPredMetric):
 
 
 class LinkPredF1(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredF1``: the equal metric is ``f1@k``.
+    """PyG's ``LinkPredF1``: the equal metric is ``f1@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torch_geometric import LinkPredF1
@@ -181,7 +181,7 @@ class LinkPredF1(LinkPredMetric):
 
 
 class LinkPredMAP(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredMAP``: the equal metric is ``ap_cap@k``.
+    """PyG's ``LinkPredMAP``: the equal metric is ``ap_cap@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torch_geometric import LinkPredMAP
@@ -194,7 +194,7 @@ class LinkPredMAP(LinkPredMetric):
 
 
 class LinkPredNDCG(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredNDCG``: the equal metric is ``ndcg@k``.
+    """PyG's ``LinkPredNDCG``: the equal metric is ``ndcg@k``.
 
     Args:
         k, num_dst_nodes, **kwargs: as ``LinkPredMetric``.
@@ -217,7 +217,7 @@ class LinkPredNDCG(LinkPredMetric):
 
 
 class LinkPredMRR(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredMRR``: the equal metric is ``rr@k``.
+    """PyG's ``LinkPredMRR``: the equal metric is ``rr@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torch_geometric import LinkPredMRR
@@ -230,7 +230,7 @@ class LinkPredMRR(LinkPredMetric):
 
 
 class LinkPredHitRatio(LinkPredMetric):
-    """``torch_geometric.metrics.LinkPredHitRatio``: the equal metric is ``success@k``.
+    """PyG's ``LinkPredHitRatio``: the equal metric is ``success@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torch_geometric import LinkPredHitRatio
@@ -243,7 +243,7 @@ class LinkPredHitRatio(LinkPredMetric):
 
 
 class LinkPredMetricCollection(nn.ModuleDict):
-    """``torch_geometric.metrics.LinkPredMetricCollection``: several ``LinkPred`` metrics that are ranked once.
+    """PyG's ``LinkPredMetricCollection``: several ``LinkPred`` metrics that are ranked once.
 
     Args:
         metrics (list or dict): metrics of this module; keys of a list are those of PyG, such as

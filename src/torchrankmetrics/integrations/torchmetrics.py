@@ -1,4 +1,4 @@
-"""The metrics of ``torchmetrics.retrieval`` from ranks: the same arguments and values, after one changed import."""
+"""The metrics of ``torchmetrics.retrieval`` from ranks: one import changes, the values stay."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -114,7 +114,7 @@ class RetrievalMetric(DropIn):
         *,
         sample_id: Integers | None = None,
     ) -> None:
-        """Store scores, labels and queries; documents of one index are one query over all updates and processes.
+        """Store scores and labels; entries of one index are one query over updates and processes.
 
         Args:
             preds (Tensor): scores of any shape, higher is better.
@@ -187,7 +187,7 @@ class RetrievalMetric(DropIn):
 
 
 class RetrievalMRR(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalMRR``: the equal metric is ``rr``, with top_k ``rr@k``.
+    """torchmetrics' ``RetrievalMRR``: the equal metric is ``rr``, with top_k ``rr@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torchmetrics import RetrievalMRR
@@ -200,12 +200,12 @@ class RetrievalMRR(RetrievalMetric):
 
 
 class RetrievalMAP(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalMAP``: the equal metric is ``ap``.
+    """torchmetrics' ``RetrievalMAP``: the equal metric is ``ap``.
 
-    With top_k, torchmetrics divides the sum of precisions by the number of relevant documents within
-    the first k, so that finding fewer of them can raise the value. trec_eval divides by the number
-    of all relevant documents of the query: this is ``ap@k``. Tied scores with top_k have ``ap@k``
-    over ``recall@k``, both expected over the orders of ties.
+    With top_k, torchmetrics divides the sum of precisions by the number of relevant documents
+    within the first k, so that finding fewer of them can raise the value. trec_eval divides by the
+    number of all relevant documents of the query: this is ``ap@k``. Tied scores with top_k have
+    ``ap@k`` over ``recall@k``, both expected over the orders of ties.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torchmetrics import RetrievalMAP
@@ -225,7 +225,7 @@ class RetrievalMAP(RetrievalMetric):
 
 
 class RetrievalNormalizedDCG(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalNormalizedDCG``: the equal metric is ``ndcg``, with top_k ``ndcg@k``.
+    """torchmetrics' ``RetrievalNormalizedDCG``: the equal metric is ``ndcg`` or ``ndcg@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torchmetrics import RetrievalNormalizedDCG
@@ -239,7 +239,7 @@ class RetrievalNormalizedDCG(RetrievalMetric):
 
 
 class RetrievalPrecision(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalPrecision``: the equal metric with top_k is ``precision@k``.
+    """torchmetrics' ``RetrievalPrecision``: the equal metric with top_k is ``precision@k``.
 
     Args:
         empty_target_action, ignore_index, top_k, aggregation, **kwargs: as ``RetrievalMetric``.
@@ -278,7 +278,7 @@ class RetrievalPrecision(RetrievalMetric):
 
 
 class RetrievalRecall(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalRecall``: the equal metric with top_k is ``recall@k``.
+    """torchmetrics' ``RetrievalRecall``: the equal metric with top_k is ``recall@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torchmetrics import RetrievalRecall
@@ -291,7 +291,7 @@ class RetrievalRecall(RetrievalMetric):
 
 
 class RetrievalHitRate(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalHitRate``: the equal metric with top_k is ``success@k``.
+    """torchmetrics' ``RetrievalHitRate``: the equal metric with top_k is ``success@k``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torchmetrics import RetrievalHitRate
@@ -304,7 +304,7 @@ class RetrievalHitRate(RetrievalMetric):
 
 
 class RetrievalFallOut(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalFallOut``: the equal metric with top_k is ``fall_out@k``; lower is better.
+    """torchmetrics' ``RetrievalFallOut``: the equal metric is ``fall_out@k``; lower is better.
 
     ``empty_target_action`` is for queries whose documents are all relevant. Queries without a
     relevant document have the share of their documents within the first k.
@@ -343,7 +343,7 @@ class RetrievalFallOut(RetrievalMetric):
 
 
 class RetrievalRPrecision(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalRPrecision``: the equal metric is ``r_precision``.
+    """torchmetrics' ``RetrievalRPrecision``: the equal metric is ``r_precision``.
 
     Args:
         empty_target_action, ignore_index, aggregation, **kwargs: as ``RetrievalMetric``.
@@ -368,7 +368,7 @@ class RetrievalRPrecision(RetrievalMetric):
 
 
 class RetrievalAUROC(RetrievalMetric):
-    """``torchmetrics.retrieval.RetrievalAUROC``: the equal metric without top_k is ``query_auc``.
+    """torchmetrics' ``RetrievalAUROC``: the equal metric without top_k is ``query_auc``.
 
     With top_k, only the first k documents of a query are a list; relevant documents that are tied
     across this limit are outside of it. As in torchmetrics, a list of relevant documents only, or

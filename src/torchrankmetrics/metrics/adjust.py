@@ -4,7 +4,7 @@ from __future__ import annotations  # help() shows the names of types
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -20,7 +20,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Measure, affine_view
-from torchrankmetrics.metrics.registry import base_definition
+from torchrankmetrics.metrics.names import base_definition
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.ranking.arrays import Integers
@@ -138,6 +138,26 @@ def adjust(
     _check_order(value, metric, num_candidates)
     definition = base_definition(metric)
     measure = Measure(definition, view, expectation=expectation)  # type: ignore[arg-type]
+    counts, is_one = _read_counts(num_candidates, definition, view)
+    printed, points = _read_value(value, definition, counts)
+    if view == "p_value":
+        rounded = _p_values(definition, points, counts)
+    else:
+        moments = measure.expectation.moments(definition, counts)
+        in_view, slope = affine_view(definition, view, moments)
+        rounded = Rounded(*_ordered(map(in_view, points)))
+        if isinstance(value, str) and not is_one and definition.is_mean_of_f:
+            sampling = abs(slope) * _NORMAL * _largest_error(definition, printed, counts)
+            rounded = replace(rounded, sampling=sampling, is_binomial=definition.is_share)
+    if math.isnan(rounded.value):
+        warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
+    return rounded if isinstance(value, str) else rounded.value
+
+
+def _read_counts(
+    num_candidates: Counts, definition: RankDefinition, view: View
+) -> tuple[CandidateCounts, bool]:
+    """Read the counts of the tasks of a metric; and whether one count was given for all."""
     if isinstance(num_candidates, str):
         if num_candidates.isdecimal():
             raise ValueError(
@@ -157,44 +177,52 @@ def adjust(
         raise ValueError(
             f"num_candidates must hold a count of at least {least} for {shorten(definition.name)}"
         )
+    return counts, is_one
+
+
+def _read_value(
+    value: float | str, definition: RankDefinition, counts: CandidateCounts
+) -> tuple[float, list[float]]:
+    """Read a number; and the possible values nearest to it and to the ends of its rounding."""
     center, half = _read(value)
-    N = counts.num_candidates
-    low, high = 0.0, math.inf
-    if definition.optimum is not None:  # the values when every rank is 1 and when every rank is N
-        ends = [RankSample(r, r, N, weight=counts.weight, count=counts.count) for r in (N**0, N)]
-        low, high = sorted(map(definition.value, ends))
+    low, high = _range_of(definition, counts)
     if not low <= center + half or not center - half <= high:
         hint = " (as a share, not in percent)" if high <= 1 < center <= 100 else ""
         raise ValueError(
             f"value of {shorten(definition.name)} must lie in [{low:g}, {high:g}] for these "
             f"candidate counts{hint}, got {shorten(value)}"
         )
+    return center, [min(max(x, low), high) for x in (center, center - half, center + half)]
 
-    points = [min(max(x, low), high) for x in (center, center - half, center + half)]
-    if view == "p_value":
-        logs = {x: log_p_value(definition, x, counts) for x in {*points}}
-        values = _ordered(math.exp(logs[x]) for x in points)
-        rounded = Rounded(*values, log10_p=_ordered(logs[x] / math.log(10) for x in points))
-    else:
-        in_view, slope = affine_view(
-            definition, view, measure.expectation.moments(definition, counts)
-        )
-        rounded = Rounded(*_ordered(map(in_view, points)))
-        if isinstance(value, str) and not is_one and definition.is_mean_of_f:
-            # numbers in [a, b] of mean m have at most the variance (m - a)(b - m):
-            # Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203)
-            a, b = sorted(
-                apply_transform(known(definition.f).at(int(N[-1])), np.array([1.0, N[-1]])).tolist()
-            )
-            error = math.sqrt(max((center - a) * (b - center), 0.0) / counts.num_tasks)
-            rounded = replace(
-                rounded,
-                sampling=abs(slope) * _NORMAL * error,
-                is_binomial=definition.is_share,
-            )
-    if math.isnan(rounded.value):
-        warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
-    return rounded if isinstance(value, str) else rounded.value
+
+def _range_of(definition: RankDefinition, counts: CandidateCounts) -> tuple[float, float]:
+    """Smallest and largest value: those of every rank 1 and of every rank N."""
+    if definition.optimum is None:
+        return 0.0, math.inf
+    N = counts.num_candidates
+    ends = [RankSample(r, r, N, weight=counts.weight, count=counts.count) for r in (N**0, N)]
+    low, high = sorted(map(definition.value, ends))
+    return low, high
+
+
+def _p_values(
+    definition: RankDefinition, points: Sequence[float], counts: CandidateCounts
+) -> Rounded:
+    logs = {x: log_p_value(definition, x, counts) for x in {*points}}
+    values = _ordered(math.exp(logs[x]) for x in points)
+    return Rounded(*values, log10_p=_ordered(logs[x] / math.log(10) for x in points))
+
+
+def _largest_error(definition: RankDefinition, mean: float, counts: CandidateCounts) -> float:
+    """Largest standard error that a mean of f can have, of independent tasks.
+
+    Numbers in [a, b] of mean m have at most the variance (m - a)(b - m): Bhatia and Davis 2000
+    (doi:10.1080/00029890.2000.12005203).
+    """
+    N = counts.num_candidates
+    f = known(definition.f).at(int(N[-1]))
+    a, b = sorted(apply_transform(f, np.array([1.0, N[-1]])).tolist())
+    return math.sqrt(max((mean - a) * (b - mean), 0.0) / counts.num_tasks)
 
 
 def _check_order(*given: object) -> None:

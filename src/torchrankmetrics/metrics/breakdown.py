@@ -21,7 +21,8 @@ from torchrankmetrics.definitions.sample import (
 )
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
-from torchrankmetrics.metrics.measure import Analysis, Measure, offset_and_scale, sample_of
+from torchrankmetrics.metrics.analysis import Analysis, sample_of
+from torchrankmetrics.metrics.measure import Measure, offset_and_scale
 from torchrankmetrics.metrics.summary import sampled_notes
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.rendering import Column, Rendered, Tabular
@@ -142,8 +143,8 @@ class Groups:
         )
         mean, variance = (part[index] for part in known(definition.f).null_moments(distinct))
         share = count * weight
-        mean, variance = runs.sums(share * mean), runs.sums(share * weight * variance)
-        return self._spread(runs, mean, 0.0), self._spread(runs, variance, 0.0)
+        total_mean = self._spread(runs, runs.sums(share * mean), 0.0)
+        return total_mean, self._spread(runs, runs.sums(share * weight * variance), 0.0)
 
     def _spread(self, runs: Runs, values: FloatArray, fill: float) -> FloatArray:
         """Values of all groups from values of the groups that have entries."""
@@ -156,13 +157,13 @@ class Groups:
     ) -> tuple[Runs, FloatArray, FloatArray, IntArray | None]:
         """``RankSample.histogram`` of each group, group after group."""
         sample, group = self._once(self._sample, side, min_candidates)
-        doubled, mass, num_candidates = sample.doubled(rank_type), sample.mass, None
-        if by_candidates:
-            columns = (group, doubled, sample.known_candidates, sample.weight)
-            (group, doubled, num_candidates, weight), count = distinct_rows(columns, sample.count)
-            mass = np.asarray(weight * count, dtype=np.float64)
-        else:
-            group, doubled, mass = _sum_by_group(group, doubled, mass)
+        doubled = sample.doubled(rank_type)
+        if not by_candidates:
+            group, doubled, mass = _sum_by_group(group, doubled, sample.mass)
+            return Runs(group), doubled / 2.0, mass, None
+        columns = (group, doubled, sample.known_candidates, sample.weight)
+        (group, doubled, num_candidates, weight), count = distinct_rows(columns, sample.count)
+        mass = np.asarray(weight * count, dtype=np.float64)
         return Runs(group), doubled / 2.0, mass, num_candidates
 
     def _counts(
@@ -170,13 +171,16 @@ class Groups:
     ) -> tuple[Runs, IntArray, npt.NDArray[np.intp], FloatArray, IntArray]:
         """``CandidateCounts`` of each group: runs, distinct N, index into them, weight and number of tasks."""
         sample, group = self._once(self._sample, side, min_candidates)
-        N, weight, count = sample.known_candidates, sample.weight, sample.count
-        num_tasks = np.bincount(group, count)
+        N = sample.known_candidates
+        weight = sample.weight
+        num_tasks = np.bincount(group, sample.count)
         if len(weight) and weight.min() == weight.max():
-            group, N, tasks = _sum_by_group(group, N, count)
-            runs, weight, count = Runs(group), 1.0 / num_tasks[group], tasks.astype(np.int64)
+            group, N, tasks = _sum_by_group(group, N, sample.count)
+            runs = Runs(group)
+            weight = 1.0 / num_tasks[group]
+            count = tasks.astype(np.int64)
         else:
-            (group, N, weight), count = distinct_rows((group, N, weight), count)
+            (group, N, weight), count = distinct_rows((group, N, weight), sample.count)
             runs = Runs(group)
             alike = np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(
                 weight, runs.starts

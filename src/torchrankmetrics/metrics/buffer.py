@@ -13,7 +13,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.measure import Analysis
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import ABSENT, Columns, canonical_rows, empty_rows
 
@@ -163,7 +163,8 @@ class RowBuffer(list[Tensor]):
     def clear(self) -> None:
         """Remove all rows, for every metric that refers to the buffer."""
         super().clear()
-        self.updates, self._seen = 0, None
+        self.updates = 0
+        self._seen = None
 
     def replace(self, blocks: Sequence[Tensor], updates: int) -> None:
         """Replace all rows at once, for every metric that refers to the buffer."""

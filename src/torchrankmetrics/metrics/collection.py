@@ -15,17 +15,13 @@ from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.buffer import RowBuffer
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.registry import (
-    DEFAULT_METRICS,
-    MetricLike,
-    Metrics,
-    Selection,
-    all_names,
-    parse_name,
-)
+from torchrankmetrics.metrics.names import MetricLike, Metrics, parse_name
+from torchrankmetrics.metrics.registry import all_names
+from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.metrics.state import KEY, RowOwner, as_values
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import shorten
@@ -139,21 +135,7 @@ class RankCollection(RowOwner, MetricCollection):
         members: dict[str, RankMetric] = {}
         for key, entry in self._entries(metrics):
             member = RankMetric(entry, **self._options) if isinstance(entry, Measure) else entry
-            if key in self._modules or key in members:
-                raise ValueError(
-                    f"metric {key!r} is in the collection already; pass a dict to choose another "
-                    "key"
-                )
-            if hasattr(self, key):
-                raise ValueError(
-                    f"metric key {key!r} is an attribute of every collection; pass a dict with "
-                    "another"
-                )
-            if member.rows:
-                raise ValueError(
-                    f"metric {key!r} has been updated before; reset it first, or add a fresh one"
-                )
-            _check_methods(key, member)
+            self._check_new(key, member, members)
             members[key] = member
         if not self._modules and not members:
             raise ValueError(
@@ -170,6 +152,22 @@ class RankCollection(RowOwner, MetricCollection):
         self.compute_on_cpu = self._first.compute_on_cpu
         # the cost of an update does not depend on their number
         self._require(list(self.measures.values()))
+
+    def _check_new(self, key: str, member: RankMetric, others: Mapping[str, RankMetric]) -> None:
+        """Raise for a metric that cannot be added under a key next to others."""
+        if key in self._modules or key in others:
+            raise ValueError(
+                f"metric {key!r} is in the collection already; pass a dict to choose another key"
+            )
+        if hasattr(self, key):
+            raise ValueError(
+                f"metric key {key!r} is an attribute of every collection; pass a dict with another"
+            )
+        if member.rows:
+            raise ValueError(
+                f"metric {key!r} has been updated before; reset it first, or add a fresh one"
+            )
+        _check_methods(key, member)
 
     def _entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(metrics, list | tuple) and any(

@@ -11,9 +11,12 @@ from torch import Tensor
 from torchrankmetrics.decorators import eager
 from torchrankmetrics.definitions.protocol import Average, EmptyQueries, Side, View
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.metrics.measure import Analysis, Measure
-from torchrankmetrics.metrics.registry import DEFAULT_METRICS, Metrics, Selection, parse_name
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.names import Metrics, parse_name
+from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.metrics.warnings import (
+    warn_of_input,
     warn_of_masked_scores,
     warn_of_nothing,
     warn_of_ties,
@@ -23,9 +26,10 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import Exclude, Target
-from torchrankmetrics.table.blocks import TaskFacts, make_block
+from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.columns import has_unknown
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.table.task_facts import TaskFacts
 from torchrankmetrics.validation import TaskSide, is_int, shorten
 
 
@@ -127,74 +131,113 @@ def evaluate(
             f"num_candidates must be (tasks,) integers or one int, got {shorten(num_candidates)}; "
             f"write metrics={shorten(num_candidates)} for metrics"
         )
-    # a result of integrations.ogb
-    given: Any = getattr(ranks, "ranks", ranks) if isinstance(ranks, Mapping) else ranks
-    if isinstance(given, Mapping):
-        if given and all(isinstance(part, Mapping) for part in given.values()):
-            raise TypeError(
-                "for dicts of qrels and a run use integrations.trec.evaluate_run(qrels, run, "
-                "metrics)"
-            )
-        given, exclude = (
-            Ranks.from_negatives(given, exclude=cast("Any", exclude), backend=backend),
-            None,
-        )
-    elif hasattr(given, "columns") and hasattr(given, "__array__"):
-        given = RankTable.from_pandas(given)
-    elif not isinstance(given, Ranks | RankTable):
-        given = as_tensor(given, "ranks") if scores is None else as_tensor(scores, "scores")
-    is_complete = not isinstance(given, Tensor)
-    is_scored = not is_complete and (scores is not None or indexes is not None or given.ndim == 2)
-    unknown = num_candidates is None
+    if scores is None:
+        given, exclude = _read_ranks(ranks, exclude, backend)
+    else:
+        given = as_tensor(scores, "scores")
+    is_plain = isinstance(given, Tensor)
+    is_scored = is_plain and (scores is not None or indexes is not None or given.ndim == 2)
     if is_scored:
-        if num_candidates is not None and target is not None:
-            raise ValueError(
-                "num_candidates must not be given with scores: pass non-candidates as exclude"
-            )
-        target = num_candidates if target is None else target
-        if target is None or isinstance(target, int):
-            raise ValueError(
-                "target must be (B,), the columns of the ground truth, with scores (B, N) = "
-                f"{tuple(given.shape)}, got {target}; ranks would be (tasks,), with num_candidates"
-            )
-    elif target is not None or exclude is not None:
-        raise ValueError(
-            "target and exclude belong to scores (B, N); ranks come with their num_candidates"
-        )
-    elif is_complete:
-        if num_candidates is not None:
-            raise ValueError(
-                f"num_candidates must not be given with a {type(given).__name__}, which contains "
-                "them"
-            )
-        unknown = has_unknown(
-            (given.ranks if isinstance(given, RankTable) else given).num_candidates
-        )
-    if metrics is None and unknown and not is_scored:
-        metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
+        target = _read_target(given, num_candidates, target)
+    else:
+        _check_ranks_alone(given, num_candidates, target, exclude)
+    if metrics is None and not is_scored and _lacks_candidates(given, num_candidates):
+        metrics = _base_metrics()
     measures = Selection(
         views, rank_types, sides, expectation, average, relevance_threshold, empty_queries
     ).measures(metrics)
-    requested = sorted({measure.side for measure in measures.values()} - {"both"})
-    if requested and side is None and not (isinstance(given, RankTable) and given.has_sides()):
-        raise ValueError(
-            f"sides {requested} need the side of every task: pass side= or a table with sides"
-        )
-    has_half_ranks = isinstance(given, Tensor) and not is_scored and given.is_floating_point()
-    if not (is_complete or is_scored):
+    _check_sides(measures, side, given)
+    has_half_ranks = is_plain and not is_scored and given.is_floating_point()
+    if is_plain and not is_scored:
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
     facts = TaskFacts(side, group, weight, sample_id, query, gain)
     options: Any = {"indexes": indexes, "backend": backend, "name": "scores"}
     block = make_block(given, cast("Any", target), cast("Any", exclude), facts, **options)
     analysis = Analysis([block])
     if is_scored:
-        analysis.warn_of_input()
-        if any(measure.view != "base" for measure in measures.values()):
+        warn_of_input(analysis)
+        if _has_views(measures):
             warn_of_masked_scores(given, exclude)
     warn_of_nothing(analysis)
     if not has_half_ranks:  # which are not ties
         warn_of_ties(measures.values(), analysis)
+    return _values(measures, analysis)
+
+
+def _read_ranks(ranks: Any, exclude: Any, backend: str) -> tuple[Any, Any]:
+    """Read the first argument as a tensor, ``Ranks`` or a table; and ``exclude`` if it is left."""
+    if isinstance(ranks, Mapping):  # a result of integrations.ogb has its ranks
+        ranks = getattr(ranks, "ranks", ranks)
+    if isinstance(ranks, Mapping):
+        if ranks and all(isinstance(part, Mapping) for part in ranks.values()):
+            raise TypeError(
+                "for dicts of qrels and a run use integrations.trec.evaluate_run(qrels, run, "
+                "metrics)"
+            )
+        return Ranks.from_negatives(ranks, exclude=exclude, backend=backend), None
+    if hasattr(ranks, "columns") and hasattr(ranks, "__array__"):
+        return RankTable.from_pandas(ranks), exclude
+    if isinstance(ranks, Ranks | RankTable):
+        return ranks, exclude
+    return as_tensor(ranks, "ranks"), exclude
+
+
+def _read_target(scores: Tensor, second: Any, target: Any) -> Any:
+    """Return the target of scores, which may be the second argument of ``evaluate``."""
+    if second is not None and target is not None:
+        raise ValueError(
+            "num_candidates must not be given with scores: pass non-candidates as exclude"
+        )
+    target = second if target is None else target
+    if target is None or isinstance(target, int):
+        raise ValueError(
+            "target must be (B,), the columns of the ground truth, with scores (B, N) = "
+            f"{tuple(scores.shape)}, got {target}; ranks would be (tasks,), with num_candidates"
+        )
+    return target
+
+
+def _check_ranks_alone(ranks: object, num_candidates: object, *of_scores: object) -> None:
+    """Raise for arguments that do not belong to ranks."""
+    if any(argument is not None for argument in of_scores):
+        raise ValueError(
+            "target and exclude belong to scores (B, N); ranks come with their num_candidates"
+        )
+    if not isinstance(ranks, Tensor) and num_candidates is not None:
+        raise ValueError(
+            f"num_candidates must not be given with a {type(ranks).__name__}, which contains them"
+        )
+
+
+def _base_metrics() -> list[str]:
+    """The default metrics that need no numbers of candidates."""
+    return [name for name in DEFAULT_METRICS if parse_name(name).view is None]
+
+
+def _has_views(measures: Mapping[str, Measure]) -> bool:
+    return any(measure.view != "base" for measure in measures.values())
+
+
+def _values(measures: Mapping[str, Measure], analysis: Analysis) -> dict[str, float]:
     return {key: measure.value(analysis) for key, measure in measures.items()}
+
+
+def _lacks_candidates(ranks: Tensor | Ranks | RankTable, num_candidates: object) -> bool:
+    """Whether the number of candidates of a task is unknown."""
+    if isinstance(ranks, Tensor):
+        return num_candidates is None
+    of_tasks = ranks.ranks if isinstance(ranks, RankTable) else ranks
+    return has_unknown(of_tasks.num_candidates)
+
+
+def _check_sides(measures: Mapping[str, Measure], side: TaskSide | None, given: object) -> None:
+    """Raise for metrics of one side if tasks have no side."""
+    requested = sorted({measure.side for measure in measures.values()} - {"both"})
+    has_sides = isinstance(given, RankTable) and given.has_sides()
+    if requested and side is None and not has_sides:
+        raise ValueError(
+            f"sides {requested} need the side of every task: pass side= or a table with sides"
+        )
 
 
 def _as_ranks(

@@ -26,13 +26,14 @@ from torchrankmetrics.definitions.protocol import Average, Definition, EmptyQuer
 from torchrankmetrics.definitions.sample import Moments, RankType
 from torchrankmetrics.metrics.buffer import Gather, RowBuffer
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import MetricName, as_measure
+from torchrankmetrics.metrics.names import MetricName, as_measure
 from torchrankmetrics.metrics.state import KEY, RowOwner, validated, value_device
 from torchrankmetrics.metrics.warnings import warn_of_masked_scores
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
-from torchrankmetrics.table.blocks import NO_FACTS, Preds, TaskFacts, make_block
+from torchrankmetrics.table.blocks import Preds, make_block
+from torchrankmetrics.table.task_facts import NO_FACTS, TaskFacts
 from torchrankmetrics.validation import TaskSide, check_choice
 
 if TYPE_CHECKING:

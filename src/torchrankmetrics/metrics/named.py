@@ -10,7 +10,8 @@ from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.tasks import exponent_name, power_mean_rank
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.registry import METRICS, as_measure
+from torchrankmetrics.metrics.names import as_measure
+from torchrankmetrics.metrics.registry import METRICS
 from torchrankmetrics.validation import check_int
 
 _DOCUMENTATION = """\
@@ -140,7 +141,7 @@ def _document(cls: type[NamedMetric], arguments: str, value: Tensor) -> str:
     ]
     args = [entry for entry in shared if re.split(r"\W", entry.strip())[0] in parameters]
     name = cls.metric_name.removesuffix("_at_<k>")
-    of_queries = any(entry.name == name and isinstance(entry.made, str) for entry in METRICS)
+    of_queries = any(entry.name == name and entry.is_of_queries for entry in METRICS)
     return _DOCUMENTATION.format(
         summary=inspect.cleandoc(cls.__doc__ or ""),
         args="\n".join([*numbers, *args]),

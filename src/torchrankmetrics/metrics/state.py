@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.buffer import LOCK, RowBuffer
-from torchrankmetrics.metrics.measure import Analysis, Measure
-from torchrankmetrics.metrics.warnings import warn_of_nothing, warn_of_ties
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.warnings import warn_of_input, warn_of_nothing, warn_of_ties
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.table.blocks import NO_FACTS, TaskFacts
 from torchrankmetrics.table.columns import Columns, HasRows, has_entries
+from torchrankmetrics.table.task_facts import NO_FACTS, TaskFacts
 
 if TYPE_CHECKING:
     from torchrankmetrics.metrics.metric import RankMetric
@@ -55,7 +56,7 @@ class RowOwner(nn.Module):
 
         One batch may be empty, or have few ranking tasks of which some tie.
         """
-        analysis.warn_of_input()
+        warn_of_input(analysis)
         if self.rows.is_batch:
             return
         if self._first.update_called:  # else torchmetrics warns

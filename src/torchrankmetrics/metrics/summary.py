@@ -1,13 +1,15 @@
 """A printable table of an evaluation: base value, adjusted index and z-score of every metric, by side."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.warnings import reversal
 from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular
 
 
@@ -65,19 +67,32 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
         labels = {side: side for side in (*present, "both")}
     measures = list(measures)
     # one line per side for a metric in several views or sides
-    lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
-    rows = []
-    for side, label in labels.items():
-        for name, line in lines.items():
-            views = replace(line, side=side).with_views("base", "adjusted_index", "z_score")
-            values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
-            rows.append(SummaryRow(label, name, *values))
-    notes = _notes(analysis)
-    for one in measures:
-        p = one.value_or_nan(analysis) if one.view == "p_value" else 0.0
-        if p > 0 and (error := one.log_p_value(analysis)[1]) > 0.01 * p:
-            notes.append(f"{one.key} is {p:.2g} with an error of {error:.1g} (p_value_errors)")
-    return Summary(tuple(rows), tuple(notes))
+    bases = [replace(measure, view="base", side="both") for measure in measures]
+    lines = {base.key: base for base in bases}
+    rows = [
+        _row(label, name, replace(line, side=side), analysis)
+        for side, label in labels.items()
+        for name, line in lines.items()
+    ]
+    return Summary(tuple(rows), (*_notes(analysis), *_p_value_notes(analysis, measures)))
+
+
+def _row(label: str, name: str, measure: Measure, analysis: Analysis) -> SummaryRow:
+    values = [
+        math.nan if view is None else view.value_or_nan(analysis)
+        for view in measure.with_views("base", "adjusted_index", "z_score")
+    ]
+    return SummaryRow(label, name, *values)
+
+
+def _p_value_notes(analysis: Analysis, measures: Iterable[Measure]) -> Iterator[str]:
+    """Notes on p-values with an error of more than 1%."""
+    for measure in measures:
+        p = measure.value_or_nan(analysis) if measure.view == "p_value" else 0.0
+        if p > 0:
+            error = measure.log_p_value(analysis)[1]
+            if error > 0.01 * p:
+                yield f"{measure.key} is {p:.2g} with an error of {error:.1g} (p_value_errors)"
 
 
 def tasks_note(sample: RankSample) -> str:
@@ -127,6 +142,6 @@ def _notes(analysis: Analysis) -> list[str]:
         )
     if analysis.num_nan:
         notes.append(f"{analysis.num_nan} ranking tasks have NaN scores")
-    if analysis.reversal:
-        notes.append(analysis.reversal)
+    if reversed_scores := reversal(analysis):
+        notes.append(reversed_scores)
     return [*notes, *sampled_notes(analysis)]

@@ -1,19 +1,36 @@
-"""Warnings of values that mislead: ties that decide, masks by -inf, nothing to evaluate."""
+"""Warnings of values that mislead: damaged or repeated rows, ties that decide, masks, nothing."""
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.counting import missing_targets
+from torchrankmetrics.table.columns import Columns, Rows, far_below_chance, weights
+from torchrankmetrics.validation import shorten
+
+if TYPE_CHECKING:
+    from torchrankmetrics.definitions.protocol import EmptyQueries, Side
+    from torchrankmetrics.metrics.analysis import Analysis
+    from torchrankmetrics.metrics.measure import Measure
+    from torchrankmetrics.queries.definitions import QueryDefinition
 
 _LEAST_TIES = 0.05  # share of tasks whose target ties with another candidate
 _LEAST_GAP = 0.05  # between the values of optimistic and of pessimistic ranks
 _ROWS = 4  # of the first batch that are read: a mask is in every row
+_REVERSED = "are the scores distances? Higher scores must be better; pass -distances"
+# metrics of tasks whose names retrieval uses for a metric of queries
+_OF_QUERIES = {
+    "mr": "first_mr",
+    "mrr": "rr",
+    "median_rank": "first_median_rank",
+    "auc": "query_auc",
+}
 
 
 def warn_of_masked_scores(scores: Any, exclude: object) -> bool:
@@ -37,7 +54,7 @@ def warn_of_masked_scores(scores: Any, exclude: object) -> bool:
     return number > 0
 
 
-def warn_of_ties(measures: Iterable[Measure], analysis: Analysis) -> bool:
+def warn_of_ties(measures: "Iterable[Measure]", analysis: "Analysis") -> bool:
     """Warn if the order of tied candidates decides about a value in [0, 1]; whether it does.
 
     Only metrics with the default rank type alone: other rank types show what ties do.
@@ -61,14 +78,14 @@ def warn_of_ties(measures: Iterable[Measure], analysis: Analysis) -> bool:
     return False
 
 
-def _ends(base: Measure, analysis: Analysis) -> tuple[float, float]:
+def _ends(base: "Measure", analysis: "Analysis") -> tuple[float, float]:
     """Values with pessimistic and with optimistic ranks."""
     worst = replace(base, rank_type="pessimistic")
     best = replace(base, rank_type="optimistic")
     return worst.value_or_nan(analysis), best.value_or_nan(analysis)
 
 
-def _warn_of_ties(base: Measure, low: float, high: float, analysis: Analysis) -> None:
+def _warn_of_ties(base: "Measure", low: float, high: float, analysis: "Analysis") -> None:
     sample = analysis.sample()
     values = f"{high:.4f} with optimistic and {low:.4f} with pessimistic ranks"
     if not base.definition.why_undefined("base", "expected"):
@@ -82,10 +99,135 @@ def _warn_of_ties(base: Measure, low: float, high: float, analysis: Analysis) ->
     )
 
 
-def warn_of_nothing(analysis: Analysis) -> None:
+def warn_of_nothing(analysis: "Analysis") -> None:
     """Warn if there is no ranking task at all."""
     if not analysis.has_rows:
         warn(
             "0 ranking tasks were given, so that values are NaN: check that the dataset, its split "
             "or the loader is not empty"
         )
+
+
+def warn_of_missing_targets(rows: Rows) -> None:
+    """Warn that look-ups of known triples did not contain the target of some rows."""
+    columns = Columns(rows)
+    is_unlisted = columns.flags & fault.UNLISTED > 0
+    number = int(columns.count[is_unlisted].sum())
+    warn(missing_targets(number, int(columns.count.sum())))
+
+
+def warn_of_differing_entries(num_differing: int) -> None:
+    """Warn that repeats of flat scores differ."""
+    warn(
+        f"{num_differing} repeated (side, sample_id) came with different scores or labels; "
+        "the smallest row of each is kept. For sample_id pass the index in the dataset, not "
+        "the position in the batch"
+    )
+
+
+def warn_of_rows(analysis: "Analysis", rows: Rows, flags: int) -> None:
+    """Warn if rows, before repeats were dropped, are repeated, without weight, or of NaN scores.
+
+    ``flags`` are the flags that at least one row has.
+    """
+    if flags & fault.REPEATED:
+        warn(
+            "sample_id repeats within one update, and repeats count once: resampled rows "
+            "(BootStrapper) or several tasks under one id are lost. Give each task its own id "
+            "or none; for intervals there is RankCollection.confidence_intervals"
+        )
+    if len(rows) and not len(analysis.tasks):
+        warn(
+            "every ranking task has the weight 0 or the gain 0, so values are NaN: pass "
+            "numbers above 0"
+        )
+    if analysis.num_differing:
+        # equal repeats that storage="counts" merged are not counted
+        num_given = Columns(rows).count[weights(rows) > 0].sum()
+        lost = int(num_given - Columns(analysis.table_rows).count.sum())
+        warn(
+            f"{analysis.num_differing} repeated (side, sample_id) came with different ranks; the "
+            f"smallest row of each is kept, and at least {lost} ranking tasks are dropped. "
+            "Repeats should be the same task scored by the same model; for sample_id pass the "
+            "index in the dataset, not the position in the batch"
+        )
+    if flags & fault.NAN and analysis.num_nan:
+        warn(
+            f"{analysis.num_nan} of {int(Columns(analysis.rows).count.sum())} ranking tasks have "
+            "NaN scores, which count against the model: a NaN target ranks last, a NaN candidate "
+            "above the target. So values may be too low. Check the model: "
+            "torch.isnan(scores).any()"
+        )
+
+
+def warn_of_input(analysis: "Analysis") -> None:
+    """Warn once if the ranks show an inverted mask, or distances in place of scores."""
+    candidates = Columns(analysis.tasks).num_candidates
+    if len(candidates) and candidates[0] == 1 and (candidates == 1).all():
+        if not analysis.has_warned("undefined"):  # which names the same cause
+            analysis.warn_once(
+                "mask",
+                "each ranking task has one candidate, so that every rank is 1 whatever the "
+                "scores: if the mask exclude= is inverted, invert it; True marks candidates "
+                "to skip",
+            )
+    elif reversal(analysis):  # the same text in every epoch, so that Python shows it once
+        analysis.warn_once("reversal", f"the ranks are far worse than chance: {_REVERSED}")
+
+
+def reversal(analysis: "Analysis") -> str:
+    """Text of a warning if the ranks are so bad that scores must be distances; else ""."""
+    found = analysis.once("reversal", lambda: far_below_chance(analysis.tasks))
+    return found and f"{found}: {_REVERSED}"
+
+
+def query_counterpart(name: str) -> str | None:
+    """Return the query metric that retrieval calls by the name of a metric of tasks, or None."""
+    k = name.removeprefix("hits_at_")
+    return f"success_at_{k}" if k != name else _OF_QUERIES.get(name)
+
+
+def warn_of_competition(analysis: "Analysis", name: str, key: str, side: "Side") -> None:
+    """Warn once if relevant items of a query compete and retrieval has a query metric of this name."""
+    instead = query_counterpart(name)
+    if not instead or analysis.has_warned("competition"):
+        return
+    number = analysis.once(("competing", side), lambda: analysis.num_competing(side))
+    if number:
+        analysis.warn_once(
+            "competition",
+            "relevant items of one query are candidates of each other (number of such "
+            f"queries: {number}), and {shorten(key)} averages over relevant items: to average "
+            f"over queries use {instead!r} (mr -> first_mr, mrr -> rr, hits_at_k -> "
+            "success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered "
+            "ranks list the relevant items in exclude",
+        )
+
+
+def check_empty_queries(
+    analysis: "Analysis",
+    definition: "QueryDefinition",
+    side: "Side",
+    empty_queries: "EmptyQueries",
+) -> None:
+    """Raise or warn once if queries of a side have no item that a metric counts as relevant."""
+    from torchrankmetrics.table.queries import empty_queries_error, of_side
+
+    queries = analysis.queries_for(definition)
+    is_empty = (queries.num_relevant == 0) & of_side(queries, side)
+    if not is_empty.any() or (empty_queries == "zero" and definition.counts_empty):
+        return
+    lacking = "relevant item"
+    if definition.relevance not in (None, 1):
+        lacking = f"label of at least {definition.relevance:g}"
+    if empty_queries == "error":
+        number = int(queries.count[is_empty].sum())
+        raise ValueError(empty_queries_error(number, lacking))
+    # the same text in every batch, so that Python shows it once
+    text = f"queries without a {lacking} are not counted"
+    remedy = f"{definition.name} has no value for them"
+    if definition.counts_empty:
+        remedy = (
+            "trec_eval, torchmetrics, ranx and BEIR count them as 0, as empty_queries='zero' does"
+        )
+    analysis.warn_once(text + remedy, f"{text}: {remedy}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation
-from torchrankmetrics.metrics.measure import Analysis
+from torchrankmetrics.metrics.analysis import Analysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

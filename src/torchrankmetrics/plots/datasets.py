@@ -18,7 +18,7 @@ from torchrankmetrics.inference.sources import ClusteredSource
 from torchrankmetrics.inference.standard_errors import estimate
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure, affine_view
-from torchrankmetrics.metrics.registry import base_definition
+from torchrankmetrics.metrics.names import base_definition
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering import paper_name

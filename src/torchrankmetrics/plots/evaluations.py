@@ -21,7 +21,7 @@ from torchrankmetrics.inference.intervals import Interval, Intervals, check_conf
 from torchrankmetrics.inference.paired import PairedMeasure
 from torchrankmetrics.inference.pairing import Evaluation, as_table, check_evaluation, known_measure
 from torchrankmetrics.inference.testing import holm
-from torchrankmetrics.metrics.registry import MetricLike, base_definition
+from torchrankmetrics.metrics.names import MetricLike, base_definition
 from torchrankmetrics.plots import canvas as draw
 from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
 from torchrankmetrics.table.rank_table import RankTable

@@ -17,7 +17,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.standard_errors import bisected
-from torchrankmetrics.metrics.registry import MetricLike, as_measure
+from torchrankmetrics.metrics.names import MetricLike, as_measure
 from torchrankmetrics.table.columns import Columns, Rows, weights
 from torchrankmetrics.validation import check_int, one_number, shorten
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.inference.pairing import check_same_tasks
-from torchrankmetrics.metrics.measure import Analysis
-from torchrankmetrics.metrics.registry import MetricLike
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.names import MetricLike
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.shards import Communicator
@@ -25,7 +25,7 @@ from torchrankmetrics.sequential.sequences import (
     HypothesisOptions,
     betting_interval,
 )
-from torchrankmetrics.table.blocks import Preds, TaskFacts, make_block
+from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import (
     ABSENT,
     SIDE_BITS,
@@ -37,6 +37,7 @@ from torchrankmetrics.table.columns import (
     without_flag,
 )
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.table.task_facts import TaskFacts
 from torchrankmetrics.validation import TaskSide, check_int, is_int, shorten
 
 if TYPE_CHECKING:  # torch may be built without

@@ -17,7 +17,7 @@ from torchrankmetrics.kg.loop import ONLY, LoopOptions, QuerySide
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.kg.sides import sides_of, warn_of_distances
 from torchrankmetrics.kg.triples import ScoreFunction
-from torchrankmetrics.metrics.registry import MetricLike
+from torchrankmetrics.metrics.names import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.sequential.sequences import HypothesisOptions
 from torchrankmetrics.sequential.testing import SequentialResult, SequentialTest

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from torchrankmetrics.metrics.measure import Analysis, Measure
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.canvas import canvas, to_svg
 from torchrankmetrics.plots.evaluations import rank_ecdf
 from torchrankmetrics.rendering import Tabular, paper_name

@@ -13,7 +13,8 @@ from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.pairing import Values, known_measure, value_measure, value_rows
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.registry import MetricLike, Metrics, Selection
+from torchrankmetrics.metrics.names import MetricLike, Metrics
+from torchrankmetrics.metrics.selection import Selection
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, averages
 from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset

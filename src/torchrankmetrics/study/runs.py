@@ -27,7 +27,7 @@ from torchrankmetrics.inference.pairing import (
     value_rows,
 )
 from torchrankmetrics.inference.sources import PairedSource
-from torchrankmetrics.metrics.measure import Analysis
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, is_empty_query
 from torchrankmetrics.table.files import num_stored_rows

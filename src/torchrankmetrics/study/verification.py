@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from torchrankmetrics.definitions.protocol import VIEWS
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.pairing import known_measure
-from torchrankmetrics.metrics.registry import Metrics, Selection
+from torchrankmetrics.metrics.names import Metrics
+from torchrankmetrics.metrics.selection import Selection
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.study.page import VERSION, Page, manifest_text
 from torchrankmetrics.study.rank_study import RankStudy

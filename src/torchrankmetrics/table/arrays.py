@@ -3,14 +3,14 @@
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.errors import warn
+from torchrankmetrics.errors import missing_extra, warn
 from torchrankmetrics.parsing import is_plain, parse_number
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
@@ -28,6 +28,9 @@ from torchrankmetrics.table.columns import (
     refuse,
 )
 from torchrankmetrics.validation import MOST_CANDIDATES, shorten, truncate
+
+if TYPE_CHECKING:
+    import pandas
 
 Array = npt.NDArray[Any]
 VERSION_FIELD = "rank_table_version"
@@ -55,6 +58,8 @@ _FLAGS = {
 _NAMES = (*_STORED, *_FLAGS)
 # columns of text that may have missing values
 _OPTIONAL = ("side", "group", "sample_id", "query", *_FLAGS)
+# words of columns of text, with their numbers
+_WORDS = {"side": SIDE_WORDS, **{name: {"true": 1, "false": 0} for name in _FLAGS}}
 _MISSING = ("", "nan", "none", "<na>")  # as CSV files, NumPy and pandas write missing values
 _WIDEST = 400  # characters of a cell; the longest decimal integer of a float64 has 309
 _EXACT = 2.0**53  # larger floats are not exact integers
@@ -90,33 +95,20 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     table = Columns(np.empty((WIDTH, n), dtype=np.int64).T)
     for name, default in _STORED.items():
         column: Array | int | None = default if name != "pessimistic" else table.optimistic
-        if name in given and name in _FLOATS:
-            if n and given[name].dtype.kind not in "iuf":
-                raise TypeError(f"{name} must hold real numbers, got {given[name].dtype}")
-            numbers = given[name].astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
-            refuse(
-                ~(np.isfinite(numbers) & (numbers >= 0)),
-                numbers,
-                f"{name} must be finite and not negative",
-            )
-            column = numbers.view(np.int64)
-        elif name in given:
-            column = as_ids(given[name], name).numpy()
+        if name in given:
+            column = _stored(given[name], name)
         setattr(table, _COLUMNS.get(name, name), column)
-    side = table.side_and_flags
-    count = table.count
-    check_side_codes(side)
-    refuse(count < 1, count, "count must be at least 1")
-    has_id = table.sample_id != ABSENT
+    check_side_codes(table.side_and_flags)
+    refuse(table.count < 1, table.count, "count must be at least 1")
     refuse(
-        has_id & (count != 1),
-        count,
+        (table.sample_id != ABSENT) & (table.count != 1),
+        table.count,
         "count must be 1 in rows with a sample_id: repeats of an id count once",
     )
     for name in filter(given.__contains__, _FLAGS):
         if n and given[name].dtype != bool:
             raise TypeError(f"{name} must hold booleans, got {given[name].dtype}")
-        side |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
+        table.side_and_flags |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
     _check_ranks(table)
     marks = table.flags & (fault.FILTERED | fault.RAW)
     refuse(marks == fault.FILTERED | fault.RAW, marks > 0, "filtered and raw must not both be true")
@@ -126,6 +118,21 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         "filtered and raw must be false in rows without a query",
     )
     return torch.from_numpy(table.rows)
+
+
+def _stored(values: Array, name: str) -> Array:
+    """Read the numbers of a column as int64; weights and gains as the bits of float64."""
+    if name not in _FLOATS:
+        return as_ids(values, name).numpy()
+    if len(values) and values.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must hold real numbers, got {values.dtype}")
+    numbers = values.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
+    refuse(
+        ~(np.isfinite(numbers) & (numbers >= 0)),
+        numbers,
+        f"{name} must be finite and not negative",
+    )
+    return numbers.view(np.int64)
 
 
 def _check_ranks(table: Columns[Any]) -> None:
@@ -212,6 +219,35 @@ def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], sour
     return rows
 
 
+def from_frame(frame: Any) -> Tensor:
+    """Read the columns of a pandas.DataFrame as rows (n, 10)."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "items"):
+        raise TypeError(
+            f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict"
+        )
+    # object for extension dtypes such as Int64
+    columns = [
+        part.to_numpy(None if isinstance(part.dtype, np.dtype) else object)
+        for _, part in frame.items()
+    ]
+    return from_columns(list(frame.columns), columns, "frame")
+
+
+def to_frame(rows: Tensor) -> "pandas.DataFrame":
+    """Return the arrays of ``to_arrays`` as a data frame, with sides as words and missing ids as NA."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise missing_extra("to_pandas", "pandas", "pandas") from error
+
+    frame = pandas.DataFrame(to_arrays(rows))
+    for column in frame.columns.intersection(["group", "sample_id", "query"]):
+        frame[column] = frame[column].astype("Int64").mask(frame[column] == ABSENT)
+    if "side" in frame:
+        frame["side"] = frame["side"].map({code: word for word, code in SIDE_WORDS.items()})
+    return frame
+
+
 def of_text(values: Array, column: str) -> Array:
     """Read text or numbers as the dtype of ``RankTable.from_numpy``; sides, groups, ids and flags may be missing."""
     if values.dtype.kind in "iu" or (values.dtype == bool and column in _FLAGS):
@@ -226,40 +262,45 @@ def of_text(values: Array, column: str) -> Array:
             f"{column} must have a value in every row, got none in row {int(missing.argmax())}"
         )
     text = np.where(missing, str(_STORED.get(column, 0)), text)
-    words = dict[str, int]()
-    hint = ""
-    if column in _OPTIONAL:
-        hint = ": number names from 0 on, the same in all files"
-    if column == "side":
-        words = SIDE_WORDS
-        hint = ", or head and tail"
-    elif column in _FLAGS:
-        words = {"true": 1, "false": 0}
-        hint = ", or true and false"
+    words = _WORDS.get(column, {})
     for word, number in words.items():
         text = np.where(text == word, str(number), text)
     numbers = _numbers(text)
     if (wrong := np.isnan(numbers)).any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"{column} must hold numbers{hint}; got {shorten(values[row])} in row {row}"
+            f"{column} must hold numbers{_number_hint(column)}; got {shorten(values[row])} in row "
+            f"{row}"
         )
     if column not in _FLOATS and numbers.dtype == np.float64:
-        wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
-        if wrong.any():
-            row = int(wrong.argmax())
-            hint = "; ranks of ties belong into the columns optimistic and pessimistic"
-            raise ValueError(
-                f"{column} must hold integers, got {values[row]} in row "
-                f"{row}{hint * (column == 'rank')}"
-            )
-        numbers = numbers.astype(np.int64)
+        numbers = _as_integers(numbers, missing, values, column)
     if column == "num_candidates":  # the stored number of an unknown one is negative
         refuse(numbers < 1, values, f"{column} must be at least 1; leave an unknown column out")
     if column in _FLAGS:
         refuse(~np.isin(numbers, (0, 1)), values, f"{column} must be true or false")
         return numbers.astype(bool)
     return numbers
+
+
+def _number_hint(column: str) -> str:
+    """What cells of a column may be instead of other words."""
+    if column == "side":
+        return ", or head and tail"
+    if column in _FLAGS:
+        return ", or true and false"
+    return ": number names from 0 on, the same in all files" if column in _OPTIONAL else ""
+
+
+def _as_integers(numbers: Array, missing: Array, values: Array, column: str) -> Array:
+    """Read floats as int64; ValueError for the first of ``values`` that is not an integer."""
+    wrong = ~missing & ~((numbers == np.floor(numbers)) & (abs(numbers) < _EXACT))
+    if wrong.any():
+        row = int(wrong.argmax())
+        hint = ""
+        if column == "rank":
+            hint = "; ranks of ties belong into the columns optimistic and pessimistic"
+        raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint}")
+    return numbers.astype(np.int64)
 
 
 def _numbers(text: Array) -> Array:

@@ -1,7 +1,7 @@
 """One update (scores, ranks or a table) as one block of rows with ten int64 columns."""
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from torchrankmetrics.table.columns import (
     HasRows,
     name_by_content,
 )
+from torchrankmetrics.table.task_facts import TaskFacts, facts_of_rows, shared_facts
 from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_number
 
 _RANKS = PLACES["ranks"]
@@ -43,48 +44,6 @@ _UNKNOWN = {
 
 Preds = Tensor | Array | Ranks | HasRows
 """Input of ``update``: scores (B, N) as a tensor or an array, ranks, or a table of them."""
-
-
-class TaskFacts(NamedTuple):
-    """Facts of the ranking tasks of one update, each (tasks,) or one for all; None: not given."""
-
-    side: TaskSide | None = None
-    group: Integers | None = None
-    weight: Numbers | None = None
-    sample_id: Integers | None = None
-    query: Integers | None = None
-    gain: Numbers | None = None
-
-    def at(self, index: Tensor, preds: Tensor, *names: str) -> "TaskFacts":
-        """Read facts of the rows of scores (B, ...), for tasks in the rows of an index (tasks,)."""
-        read: dict[str, Any] = {}
-        for name in names:
-            values = getattr(self, name)
-            if values is None or _is_one(values):
-                continue
-            tensor = as_tensor(values, name)
-            if tensor.shape != preds.shape[:1]:
-                raise ValueError(
-                    f"{name} must be {tuple(preds.shape[:1])}, one entry per row of preds "
-                    f"{tuple(preds.shape)}; got {tuple(tensor.shape)}"
-                )
-            read[name] = tensor.to(index.device)[index]
-        return self._replace(**read)
-
-    def of_all(self) -> "TaskFacts":
-        """Keep the side, and facts that are one number for all tasks."""
-        known = (self.group, self.weight, self.query)
-        shared = (value if value is not None and _is_one(value) else None for value in known)
-        group, weight, query = shared
-        return TaskFacts(self.side, group, weight, None, query)
-
-
-NO_FACTS = TaskFacts()
-
-
-def _is_one(values: Integers | Numbers) -> bool:
-    """Whether a fact is one number for all tasks."""
-    return values.ndim == 0 if isinstance(values, Tensor) else one_number(values) is not None
 
 
 def make_block(
@@ -150,10 +109,11 @@ def _block_of_scores(
     if ranks.rows is None:
         return rows_of(ranks, facts, flag_repeats=True)
     names = ("query", "group", "weight") if facts_are_by_row else ("query",)
-    of_tasks = facts.at(ranks.rows.row, preds, *names)
+    of_tasks = facts_of_rows(facts, ranks.rows.row, preds, *names)
     of_empty = None
     if len(ranks.rows.empty):
-        of_empty = facts.at(ranks.rows.empty, preds, *names)._replace(sample_id=None, gain=None)
+        own = facts._replace(sample_id=None, gain=None)
+        of_empty = facts_of_rows(own, ranks.rows.empty, preds, *names)
     return rows_of(ranks, of_tasks, of_empty, flag_repeats=True)
 
 
@@ -191,7 +151,7 @@ def rows_of(
         name_by_content(block, ranks.rows.row, ranks.rows.number)
     if not len(ranks.rows.empty):
         return block
-    return torch.cat([block, _empty_block(ranks.rows, of_empty or facts.of_all())])
+    return torch.cat([block, _empty_block(ranks.rows, of_empty or shared_facts(facts))])
 
 
 def _empty_block(rows: QueryRows, facts: TaskFacts) -> Tensor:

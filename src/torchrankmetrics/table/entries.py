@@ -3,7 +3,7 @@
 Flat scores are rows until `compute`, where the whole list of every query is ranked.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,16 +29,14 @@ from torchrankmetrics.table.columns import (
     sorted_rows,
     weights,
 )
-
-if TYPE_CHECKING:
-    from torchrankmetrics.table.blocks import TaskFacts
+from torchrankmetrics.table.task_facts import TaskFacts, facts_of_rows
 
 _EXACT = 1 << 53  # larger integers are not all float64 numbers
 
 
 def read_entries(
-    preds: Tensor, target: Any, indexes: Integers, exclude: Any, facts: "TaskFacts", backend: str
-) -> tuple[Ranks, "TaskFacts"]:
+    preds: Tensor, target: Any, indexes: Integers, exclude: Any, facts: TaskFacts, backend: str
+) -> tuple[Ranks, TaskFacts]:
     """Read flat scores (T,) as ranks that are bits of scores, with labels as gain, and their facts.
 
     Arguments as of ``RankMetric.update`` with ``indexes``, which are the queries. With ``exclude``,
@@ -59,7 +57,8 @@ def read_entries(
     facts = facts._replace(query=as_ids(_flat(indexes, "indexes", score), "indexes"), gain=None)
     if exclude is not None:
         candidates = ~_excluded(exclude, label)
-        facts = facts.at(candidates, score, "group", "weight", "sample_id", "query")
+        names = ("group", "weight", "sample_id", "query")
+        facts = facts_of_rows(facts, candidates, score, *names)
         score = score[candidates]
         label = label[candidates]
     zero = torch.zeros_like(score, dtype=torch.int64)

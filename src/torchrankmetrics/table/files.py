@@ -15,7 +15,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from torchrankmetrics.errors import missing_extra
+from torchrankmetrics.errors import RankMetricError, missing_extra
 from torchrankmetrics.files import MAX_BYTES, Source, natural, write_whole
 from torchrankmetrics.parsing import parse_csv
 from torchrankmetrics.table.arrays import (
@@ -47,7 +47,7 @@ _BATCH = 1 << 16  # rows that are decoded at once
 _PER_BYTE = 128
 
 
-class TooLargeError(ValueError):
+class TooLargeError(RankMetricError):
     """A file needs more memory than the caller allows."""
 
 
@@ -90,6 +90,14 @@ def num_stored_rows(path: Source) -> int:
         if "optimistic" not in members:
             raise ValueError(f"it has no 'optimistic'; it has {truncate(', '.join(members))}")
         return len(_array(archive, "optimistic", members["optimistic"]))
+
+
+def write(path: Source, rows: Tensor) -> None:
+    """Write rows as Parquet if the path ends in .parquet, else as .npz."""
+    if Path(path).suffix == ".parquet":
+        write_parquet(path, rows)
+    else:
+        write_npz(path, rows)
 
 
 def write_npz(path: Source, rows: Tensor) -> None:

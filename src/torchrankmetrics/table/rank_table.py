@@ -3,20 +3,18 @@
 from __future__ import annotations  # help() shows the names of types
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.errors import missing_extra
 from torchrankmetrics.files import MAX_BYTES, Source
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks, trusted
-from torchrankmetrics.table.blocks import TaskFacts, rows_of
+from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import (
     ABSENT,
     ONE,
@@ -27,9 +25,9 @@ from torchrankmetrics.table.columns import (
     HasRows,
     canonical_rows,
     empty_rows,
-    is_empty_query,
     with_ids_apart,
 )
+from torchrankmetrics.table.task_facts import TaskFacts
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shorten
 
 # methods import what computes values: building rows loads neither metrics nor files
@@ -40,8 +38,7 @@ if TYPE_CHECKING:
     from torchrankmetrics.inference.intervals import Intervals
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
-    from torchrankmetrics.metrics.measure import Analysis, Measure
-    from torchrankmetrics.metrics.registry import MetricLike, Metrics
+    from torchrankmetrics.metrics.names import MetricLike, Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
 
@@ -154,33 +151,15 @@ class RankTable(HasRows):
             frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``, and any other
                 columns of ``from_numpy``; more columns are ignored with a warning.
         """
-        from torchrankmetrics.table.arrays import from_columns
+        from torchrankmetrics.table.arrays import from_frame
 
-        if not hasattr(frame, "columns") or not hasattr(frame, "items"):
-            raise TypeError(
-                f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a "
-                "dict"
-            )
-        # object for extension dtypes such as Int64
-        columns = [
-            part.to_numpy(None if isinstance(part.dtype, np.dtype) else object)
-            for _, part in frame.items()
-        ]
-        return cls(from_columns(list(frame.columns), columns, "frame"))
+        return cls(from_frame(frame))
 
     def to_pandas(self) -> DataFrame:
         """Return a ``pandas.DataFrame`` of the columns of ``to_numpy``, with sides as words and missing ids as NA."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise missing_extra("to_pandas", "pandas", "pandas") from error
+        from torchrankmetrics.table.arrays import to_frame
 
-        frame = pandas.DataFrame(self.to_numpy())
-        for column in frame.columns.intersection(["group", "sample_id", "query"]):
-            frame[column] = frame[column].astype("Int64").mask(frame[column] == ABSENT)
-        if "side" in frame:
-            frame["side"] = frame["side"].map({code: word for word, code in SIDE_WORDS.items()})
-        return frame
+        return to_frame(self.rows)
 
     @classmethod
     def load(cls, path: Source, *, max_bytes: int = MAX_BYTES) -> RankTable:
@@ -209,11 +188,9 @@ class RankTable(HasRows):
             OSError, IndexError, ValueError: if it cannot be written; for faults that an accelerator
                 could only flag.
         """
-        from torchrankmetrics.table import files
+        from torchrankmetrics.table.files import write
 
-        (files.write_parquet if Path(path).suffix == ".parquet" else files.write_npz)(
-            path, self.rows
-        )
+        write(path, self.rows)
 
     @classmethod
     def from_parquet(
@@ -250,8 +227,9 @@ class RankTable(HasRows):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        there, kind = set(Columns(self.rows).side.tolist()), " of a sample" * self.is_partial
-        sides = [word for word, code in SIDE_WORDS.items() if code in there]
+        codes = set(Columns(self.rows).side.tolist())
+        sides = [word for word, code in SIDE_WORDS.items() if code in codes]
+        kind = " of a sample" if self.is_partial else ""
         return f"RankTable({self.num_tasks} tasks{kind}, sides: {', '.join(sides) or 'none'})"
 
     @property
@@ -305,9 +283,10 @@ class RankTable(HasRows):
             side (str, default None): "head", "tail" or "relation"; None: all sides.
             group (int, default None): id of a group; None: all groups.
         """
-        rows, code = self.rows, SIDE_CODES[check_choice("side", side, SIDE_CODES)]
+        rows = self.rows
+        check_choice("side", side, SIDE_CODES)
         if side is not None:
-            rows = rows[Columns(rows).side == code]
+            rows = rows[Columns(rows).side == SIDE_CODES[side]]
         if group is not None:
             rows = rows[Columns(rows).group == check_int("group", group, ABSENT)]
         return RankTable(rows.clone() if rows is self.rows else rows)
@@ -330,9 +309,9 @@ class RankTable(HasRows):
             metrics (sequence of str, default None): names of metrics, definitions, or a dict of key
                 -> name or definition; None: the default metrics of ``RankCollection``.
         """
-        from torchrankmetrics.metrics.summary import summarize
+        from torchrankmetrics.metrics.table_results import summary_of
 
-        return summarize(self._analysis(partial=True), _measures(metrics).values())
+        return summary_of(self, metrics)
 
     def breakdown(self, metrics: Metrics | None = None, names: Names = None) -> Breakdown:
         """Return metrics by group, as ``RankCollection.breakdown`` does.
@@ -342,9 +321,9 @@ class RankTable(HasRows):
                 -> name or definition; None: the default metrics of ``RankCollection``.
             names (mapping or sequence of str, default None): names of the groups by id; None: ids.
         """
-        from torchrankmetrics.metrics.breakdown import break_down
+        from torchrankmetrics.metrics.table_results import breakdown_of
 
-        return break_down(self._analysis(partial=True), _measures(metrics).values(), names)
+        return breakdown_of(self, metrics, names)
 
     def query_values(self, metric: MetricLike) -> dict[int, float]:
         """Return the value of every query by its ``query``, the form that ``compare`` takes, from a metric of queries.
@@ -353,24 +332,9 @@ class RankTable(HasRows):
             metric (str, QueryDefinition or RankMetric): a metric in its base view, such as
                 "ndcg@10", of one side.
         """
-        from torchrankmetrics.metrics.registry import as_measure
-        from torchrankmetrics.table.queries import queries_of, used_queries
+        from torchrankmetrics.metrics.table_results import query_values_of
 
-        measure, rows = as_measure(metric), self._analysis().all_rows
-        definition: Any = measure.definition
-        if measure.view != "base" or definition.entries_are_rows:
-            raise ValueError(
-                f"metric must be a metric of queries in its base view, got {measure.key!r}"
-            )
-        queries = definition.read(queries_of(rows))
-        chosen = used_queries(definition, queries, measure.side, measure.empty_queries)
-        names = Columns(rows).query[queries.row[chosen]]
-        if (names < 0).any() or len(np.unique(names)) < len(names):
-            raise ValueError(
-                "query must name every query: pass query= to every update, and a metric of one side"
-            )
-        values = definition.unit_values(queries, measure.rank_type)[chosen]
-        return dict(zip(names.tolist(), values.tolist(), strict=True))
+        return query_values_of(self, metric)
 
     def confidence_intervals(
         self,
@@ -395,31 +359,12 @@ class RankTable(HasRows):
             n_resamples (int, default 2000): number of bootstrap samples.
             seed (int, default 0): random seed of the bootstrap.
         """
-        from torchrankmetrics.inference.clusters import canonical_clusters
-        from torchrankmetrics.inference.intervals import confidence_intervals
+        from torchrankmetrics.inference.intervals import intervals_of
 
-        rows = self.rows.cpu().numpy()
-        if (
-            cluster is not None
-            and not isinstance(cluster, str)
-            and (Columns(rows[~is_empty_query(rows)]).sample_id != ABSENT).all()
-        ):
-            cluster = canonical_clusters(cluster, rows, "the table")
         options = confidence_level, method, cluster, n_resamples, seed
-        return confidence_intervals(self._analysis(), _measures(metrics), *options)
+        return intervals_of(self, metrics, *options)
 
     def compact(self) -> RankTable:
         """Return the smallest table with the same values: sorted rows, equal ones merged, repeats dropped."""
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
-
-    def _analysis(self, partial: bool = False) -> Analysis:
-        from torchrankmetrics.metrics.measure import Analysis
-
-        return Analysis([self.rows], partial=partial)
-
-
-def _measures(metrics: Metrics | None) -> dict[str, Measure]:
-    from torchrankmetrics.metrics.registry import Selection
-
-    return Selection().measures(metrics)

@@ -17,8 +17,10 @@ from torchrankmetrics.definitions.tasks import MEAN_RECIPROCAL_RANK
 from torchrankmetrics.errors import warn
 from torchrankmetrics.integrations.trec.lists import JudgedLists, NumCandidates
 from torchrankmetrics.integrations.trec.sources import Source
-from torchrankmetrics.metrics.measure import Analysis, Measure
-from torchrankmetrics.metrics.registry import Metrics, Selection, parse_name
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.names import Metrics, parse_name
+from torchrankmetrics.metrics.selection import Selection
 from torchrankmetrics.queries.definitions import first_reciprocal_rank
 from torchrankmetrics.table.rank_table import RankTable
 

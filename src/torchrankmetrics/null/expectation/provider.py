@@ -21,6 +21,7 @@ from torchrankmetrics.definitions.sample import (
 )
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
 from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.errors import RankMetricError
 from torchrankmetrics.validation import check_int, shorten
 
 LIMIT = 2_000_000  # rank vectors to enumerate
@@ -84,7 +85,7 @@ def check_provider(provider: Any) -> None:
         )
 
 
-class ExpectationUnavailableError(ValueError):
+class ExpectationUnavailableError(RankMetricError):
     """The null moments of a metric are not known; the message names an alternative."""
 
 
