@@ -255,13 +255,12 @@ def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
 def _lacking(name_a: str, a: Set[Any], name_b: str, b: Set[Any], show: Callable[[Any], str]) -> str:
     """Describe which entries of two sets are in one only."""
     lost = {name_a: sorted(map(show, b - a)), name_b: sorted(map(show, a - b))}
-    listed = {
-        name: ", ".join(found[:_SHOWN]) + ", ..." * (len(found) > _SHOWN)
-        for name, found in lost.items()
-    }
-    return "; ".join(
-        f"{name} lacks {len(found)}: {listed[name]}" for name, found in lost.items() if found
-    )
+    parts = []
+    for name, found in lost.items():
+        if found:
+            more = ", ..." if len(found) > _SHOWN else ""
+            parts.append(f"{name} lacks {len(found)}: {', '.join(found[:_SHOWN])}{more}")
+    return "; ".join(parts)
 
 
 def _task(place: tuple[int, int]) -> str:

@@ -276,8 +276,11 @@ def groups(
         height=0.72,
     )
     for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
-        draw.beside(ax, y, "undefined, " * math.isnan(value) + f"{count} tasks")
+        tasks = f"{count} tasks"
+        draw.beside(ax, y, f"undefined, {tasks}" if math.isnan(value) else tasks)
     ax.axvline(0, color=draw.ink(ax), linewidth=0.8)
-    note = f" (the {len(largest)} largest of {len(counts)} groups)" * (len(largest) < len(counts))
+    note = ""
+    if len(largest) < len(counts):
+        note = f" (the {len(largest)} largest of {len(counts)} groups)"
     draw.label_rows(ax, [str(breakdown["group"][i]) for i in largest], paper_name(metric) + note)
     return fig, ax

@@ -368,7 +368,9 @@ def rank_dense(
 ) -> Ranks:
     """Rank as ``rank_scores``; ``by_query`` as in ``read_tasks``, errors call the scores by ``name``."""
     if scores.ndim != 2:
-        hint = "; for one query pass scores[None] and a target of one entry" * (scores.ndim == 1)
+        hint = ""
+        if scores.ndim == 1:
+            hint = "; for one query pass scores[None] and a target of one entry"
         raise ValueError(
             f"{name} must be (B, N): one row of candidate scores per query; got "
             f"{tuple(scores.shape)}{hint}"

@@ -165,7 +165,8 @@ class StudyTable(Rendered):
         """Metrics with the better direction of their values."""
         ends = {True: " (higher is better)", False: " (lower is better)", None: ""}
         names = [f"{paper_name(one.key)}{ends[one.higher_is_better]}" for one in self.measures]
-        return f"Metric{'s' * (len(names) > 1)}: {', '.join(names)}."
+        word = "Metrics" if len(names) > 1 else "Metric"
+        return f"{word}: {', '.join(names)}."
 
     @property
     def legend(self) -> tuple[str, ...]:
@@ -245,7 +246,8 @@ class StudyTable(Rendered):
         ]
         if few:
             listed = ", ".join(f"{model} on {data} ({key})" for key, model, data in few[:5])
-            listed += f" and {len(few) - 5} more" * (len(few) > 5)
+            if len(few) > 5:
+                listed += f" and {len(few) - 5} more"
             least = f"Intervals from fewer than {LEAST_EFFECTIVE_TASKS:g} effective tasks"
             remarks.append(f"{least} may miss the true value: {listed}.")
         return tuple(remarks)

@@ -429,6 +429,6 @@ def far_below_chance(rows: Rows) -> str:
         return ""
     index = -2 * surplus / float((count * (N - 1)).sum())
     z = -surplus / float((count * ((N**2 - 1) / 12)).sum()) ** 0.5
-    return f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f})" * (
-        z < -6 and index < -0.25
-    )
+    if not (z < -6 and index < -0.25):
+        return ""
+    return f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f})"
