@@ -727,3 +727,20 @@ def test_two_hundred_cells_by_convolution():
     for metric, mean, N, weight, exact in found:
         definition = {"mr": d.MEAN_RANK, "mrr": MRR, "hits": d.hits_at(2)}[metric]
         assert_near(upper_tail(definition, mean, N, weight), exact)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["hits_at_3", "mrr"])
+@pytest.mark.parametrize("levels", [4, None])
+def test_the_size_under_random_weights_and_ties_is_at_most_the_level(metric, levels):
+    """Random scores of ``levels`` values, or without ties, and exponential weights."""
+    random = np.random.default_rng(0)
+    n, N, draws = 12, 30, 200
+    weight = random.exponential(size=n)
+    found = []
+    for _ in range(draws):
+        scores = random.integers(levels, size=(n, N)) if levels else random.random((n, N))
+        one = RankMetric(metric, view="p_value", rank_type="pessimistic")
+        one.update(torch.from_numpy(scores), torch.zeros(n).long(), weight=torch.tensor(weight))
+        found.append(one.compute().item())
+    assert np.mean(np.array(found) <= 0.05) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)

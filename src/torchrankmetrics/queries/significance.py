@@ -9,6 +9,7 @@ import numpy as np
 from torchrankmetrics.definitions.sample import (
     FloatArray,
     IntArray,
+    Moments,
     changes,
     distinct_rows,
     in_range,
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 _BUDGET = 1 << 25  # ranks drawn in all
 _FEWEST = 99  # outcomes, however many ranks they take
 _BLOCK = 1 << 20  # ranks in memory at a time
-_MOST_GROUPS = (
-    1 << 14
-)  # of queries with equal N, m, gains and weight, whose distributions are listed
+# groups of queries with equal N, m, gains and weight, whose distributions are listed
+_MOST_GROUPS = 1 << 14
 _MOST_ATOMS = 1 << 19  # of all distributions together
 _ATOMS = 128, 2048  # of one distribution, at least and at most
 
@@ -63,7 +63,6 @@ def query_p_value(
     if moments.variance == 0:
         return 0.0, 0.0
     kind = definition.kind
-    better = 1 if definition.higher_is_better else -1
     terms = _terms(sample, kind.is_graded)
     task = kind.as_task() if all(m == 1 and gain is None for _, m, gain in terms.shapes) else None
     if task is not None:
@@ -71,17 +70,35 @@ def query_p_value(
         return task.log_p_value(sample.first_ranks)
 
     slack = EQUAL[0] * abs(value - moments.mean) + EQUAL[1] * abs(value)
-    share = better * (terms.weight / float((terms.weight * terms.number).sum()))
-    terms = terms._replace(weight=share)
+    better = 1 if definition.higher_is_better else -1
+    terms = _shares(terms, better)
     lists = _distributions(kind, terms)
     if lists is not None:
         return _tail_of_lists(lists, terms, better, value, slack)
-    best = moments.optimum
-    if best is not None and better * value >= better * best - slack > better * moments.mean:
+    if _is_best(better, value, slack, moments):
         log_p = _log_best(kind, terms)
         if log_p is not None:
             return log_p, 0.0
-    reached, drawn = simulated_tail(kind, terms, better * value - slack, samples)
+    return _simulated_p(kind, terms, better * value - slack, samples)
+
+
+def _shares(terms: Terms, better: int) -> Terms:
+    """Weights that sum to 1, or to -1 if lower values are better."""
+    total = float((terms.weight * terms.number).sum())
+    return terms._replace(weight=better * (terms.weight / total))
+
+
+def _is_best(better: int, value: float, slack: float, moments: Moments) -> bool:
+    """Whether a value is the best one, which is better than the mean."""
+    best = moments.optimum
+    if best is None:
+        return False
+    return better * value >= better * best - slack > better * moments.mean
+
+
+def _simulated_p(kind: QueryKind, terms: Terms, least: float, samples: int) -> tuple[float, float]:
+    """Log of (1 + number at least as good) / (1 + simulations), and its standard error."""
+    reached, drawn = simulated_tail(kind, terms, least, samples)
     p = (1 + reached) / (1 + drawn)
     return math.log(p), math.sqrt(p * (1 - p) / drawn)
 
@@ -152,21 +169,35 @@ def _log_best(kind: QueryKind, terms: Terms) -> float | None:
 def simulated_tail(kind: QueryKind, terms: Terms, least: float, samples: int) -> tuple[int, int]:
     """Number of simulated sums of at least ``least``, and number of simulations (<= samples)."""
     random = np.random.default_rng(0)
-    ranks_of_one = sum(
-        terms.shapes[i][1] * number
-        for i, number in zip(terms.of, terms.number.tolist(), strict=True)
-    )
-    totals = np.zeros(min(samples, max(_FEWEST, _BUDGET // ranks_of_one)))
-    for shape, (N, m, gain) in enumerate(terms.shapes):
-        weights = np.repeat(terms.weight[terms.of == shape], terms.number[terms.of == shape])
-        rows = max(1, _BLOCK // (m * len(weights)))
+    totals = np.zeros(min(samples, max(_FEWEST, _BUDGET // _num_ranks(terms))))
+    for i, shape in enumerate(terms.shapes):
+        is_own = terms.of == i
+        weights = np.repeat(terms.weight[is_own], terms.number[is_own])
+        rows = max(1, _BLOCK // (shape[1] * len(weights)))
         for part in np.split(totals, range(rows, len(totals), rows)):  # views
             for block in range(0, len(weights), _BLOCK):
                 some = weights[block : block + _BLOCK]
-                ranks = random_subsets(random, N, m, len(part) * len(some))
-                gains = None
-                if gain is not None:
-                    gains = random.permuted(np.tile(gain, (len(ranks), 1)), axis=1)
-                values = kind.values(QuerySample.ranked(ranks, N, gains))
+                values = _draw(random, kind, shape, len(part) * len(some))
                 part += (values.reshape(len(part), len(some)) * some).sum(1)
     return int((totals >= least).sum()), len(totals)
+
+
+def _num_ranks(terms: Terms) -> int:
+    """Number of ranks of one simulation: of all relevant items."""
+    m = np.array([m for _, m, _ in terms.shapes])
+    return int((m[terms.of] * terms.number).sum())
+
+
+def _draw(
+    random: np.random.Generator,
+    kind: QueryKind,
+    shape: tuple[int, int, FloatArray | None],
+    number: int,
+) -> FloatArray:
+    """Values of randomly ranked queries of one shape, (number,)."""
+    N, m, gain = shape
+    ranks = random_subsets(random, N, m, number)
+    gains = None
+    if gain is not None:
+        gains = random.permuted(np.tile(gain, (number, 1)), axis=1)
+    return kind.values(QuerySample.ranked(ranks, N, gains))
