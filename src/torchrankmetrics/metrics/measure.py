@@ -79,7 +79,7 @@ def affine_view(
     )
     if scale == 0:
         return lambda value: math.nan, math.nan
-    # + 0.0: 0 on average, not -0
+    # + 0.0 turns -0.0 into 0.0
     return lambda value: (float(value) - offset) / float(scale) + 0.0, float(1 / scale)
 
 
