@@ -194,7 +194,7 @@ class Measure:
         return self.definition.null_moments(sample, self.expectation)
 
     def with_views(self, *views: View) -> "Iterator[Measure | None]":
-        """Return the metric in other views; None for a view that is undefined or has no expectation."""
+        """Yield the metric in other views; None for a view that is undefined or has no expectation."""
         for view in views:
             try:
                 yield replace(self, view=view)

@@ -126,8 +126,8 @@ def rows_of(
 ) -> Tensor:
     """Write ranks and facts of their tasks as int64 (tasks, 10) rows.
 
-    With ``flag_repeats``, rows whose sample id came before are flagged. The last rows are the queries
-    without a relevant item, with the facts ``of_empty``.
+    With ``flag_repeats``, rows whose sample id came before are flagged. The last rows are the
+    queries without a relevant item, with the facts ``of_empty``.
     """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")

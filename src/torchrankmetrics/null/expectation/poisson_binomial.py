@@ -1,8 +1,8 @@
 """Tails of sums of independent Bernoulli variables, by an integral over a circle in the complex plane.
 
-P(B >= j) is the integral of E[z^B] z^(-j-1) / (1 - 1/z) over the circle |z| = e^s, s > 0, divided by
-2 pi i. P(B = j) is the same without the factor 1 / (1 - 1/z), which has a pole at z = 1. The circle
-passes near the saddlepoint, where nothing cancels.
+P(B >= j) is the integral of E[z^B] z^(-j-1) / (1 - 1/z) over the circle |z| = e^s, s > 0, divided
+by 2 pi i. P(B = j) is the same without the factor 1 / (1 - 1/z), which has a pole at z = 1. The
+circle passes near the saddlepoint, where nothing cancels.
 """
 
 import numpy as np

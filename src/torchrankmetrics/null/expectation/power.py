@@ -46,8 +46,8 @@ class _LaplaceIntegral:
 
     The integrand is t^-e (E exp(-t S / mu) - e^-t (1 + head)) / Gamma(-e). The integral of
     t^-e e^-t / Gamma(-e) is 1, which is subtracted. The head, the Taylor series of
-    E exp(-t (S / mu - 1)) from order 2 to below ``_order``, makes the integrand integrable at t = 0;
-    the integral of the head is a sum of ratios of Gamma functions and is added again.
+    E exp(-t (S / mu - 1)) from order 2 to below ``_order``, makes the integrand integrable at
+    t = 0; the integral of the head is a sum of ratios of Gamma functions and is added again.
     """
 
     def __init__(self, S: "_PowerSum", a: float) -> None:
