@@ -44,7 +44,7 @@ mathjax_path = "mathjax/tex-svg.js"  # of this site: formulas need no network
 MATHJAX = {
     "tex-svg.js",
     "LICENSE",
-}  # MathJax 3.2.2, Apache licence 2.0, as the extra "docs" brings it
+}  # MathJax 3.2.2, Apache license 2.0, as the extra "docs" brings it
 
 copybutton_prompt_text = r">>> |\.\.\. |\.\.\.$|\$ "
 copybutton_prompt_is_regexp = True
@@ -96,7 +96,7 @@ def add_notebook(app: Any, docname: str, source: list[str]) -> None:
 
 
 def add_mathjax(app: Any, _: Exception | None) -> None:
-    """Put the one file of MathJax that the pages load, and its licence, beside them."""
+    """Put the one file of MathJax that the pages load, and its license, next to them."""
     for file in importlib.metadata.files("django-static-mathjax") or []:
         if file.name in MATHJAX and file.parent.name in ("es5", "mathjax"):
             copy_asset(file.locate(), app.outdir / "_static" / "mathjax")

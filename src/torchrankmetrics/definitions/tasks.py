@@ -102,7 +102,7 @@ class RankDefinition(MetricDefinition):
     min_candidates = 1  # tasks with fewer have no value
     is_geometric_mean = False  # or its inverse
     is_extreme = False  # the largest or the smallest f(r)
-    is_power_mean = False  # a = 1 / p; others than MR and HMR, which are sums of few digits
+    is_power_mean = False  # f = r^p, g = x^(1/p); not MR and HMR, whose sums need no scaling
 
     def __post_init__(self) -> None:
         self._check_arguments()
@@ -129,8 +129,7 @@ class RankDefinition(MetricDefinition):
         is_geometric_mean = is_mean and f == Log() and isinstance(g, Exponential)
         is_root = abs(f.exponent) not in (0, 1) and g.exponent == 1 / f.exponent
         is_count = self.aggregation in ("count", "tie_rate")
-        # r -> N + 1 - r reflects the mean rank in its null mean: the worst value is as far from it
-        # as the best one
+        # the worst mean rank (all r = N) is as far above the null mean as the best one is below it
         lowest_index = -1.0 if is_mean_of_f and f.is_identity else None
         return {
             "of_tasks": self,

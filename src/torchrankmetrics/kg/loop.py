@@ -53,8 +53,8 @@ class LoopOptions(NamedTuple):
     progress: bool = True
     top_k: int | None = None
     shard: Shard = Shard()
-    num_entities: int | None = None  # of the known triples, if their user gave it
-    least_columns: int = 1  # of the scores, as the known triples have so many entities
+    num_entities: int | None = None  # that the user gave to KnownTriples, else None
+    least_columns: int = 1  # of the scores: the number of entities in the known triples
 
 
 class ScoreMatrix(NamedTuple):

@@ -50,7 +50,12 @@ Found = TypeVar("Found")
 
 
 class Analysis:
-    """Canonical rows of an evaluation, with samples and values that are computed once."""
+    """Canonical rows of an evaluation, with samples and values that are computed once.
+
+    ``tasks`` are all tasks in any order, ``table_rows`` the same in canonical form. ``rows`` are
+    merged further: metrics of ranking tasks need neither queries nor gains. ``empty`` are the
+    queries without a relevant item, and ``all_rows`` are ``table_rows`` and ``empty``.
+    """
 
     def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
         rows = _rows_on_host(blocks)
@@ -63,7 +68,7 @@ class Analysis:
         if flags & (fault.ENTRY | fault.EMPTY):
             rows = self._ranking_tasks(rows)
             flags |= int(np.bitwise_or.reduce(Columns(rows).flags, initial=0))
-        of_update = fault.REPEATED | fault.UNLISTED  # not of the task
+        of_update = fault.REPEATED | fault.UNLISTED  # facts of an update, not of its tasks
         if flags & fault.UNLISTED:
             warn_of_missing_targets(rows)
         if flags & of_update:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchrankmetrics.metrics.metric import RankMetric
 
 Gather = Callable[..., list[Tensor]]
-_COMPACT_FROM = 1 << 16
+_COMPACT_FROM = 1 << 16  # new rows from which on equal ones are merged
 # locked while blocks are appended or replaced; one lock for all buffers, so that buffers can be
 # pickled
 LOCK = threading.Lock()
@@ -33,7 +33,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class Content:
-    """Identity of the rows of a buffer, with their analysis and the rows of all processes by gather and group."""
+    """Identity of the rows of a buffer, with results that are computed once for these rows.
+
+    The results are their analysis, and the rows of all processes by gather function and group.
+    """
 
     def __init__(self) -> None:
         self.analysis: Analysis | None = None
@@ -155,7 +158,7 @@ class RowBuffer(list[Tensor]):
 
     @property
     def content(self) -> Content:
-        """Identity of the rows: another one after every change of the number of blocks or of the last block."""
+        """Identity of the rows; a new one after each change of the number of blocks or of the last block."""
         if self._seen is None or self._seen[0] != len(self) or self._seen[1] is not self._last:
             self._seen = len(self), self._last, Content()
         return self._seen[2]  # type: ignore[no-any-return]
@@ -238,7 +241,10 @@ class RowBuffer(list[Tensor]):
         return RowBuffer, known
 
     def merge_equal(self, least: int) -> None:
-        """Merge equal rows if that many, and as many as in the first block, were added since; needs the lock."""
+        """Merge equal rows if enough rows were added since the last merge; needs the lock.
+
+        Enough is ``least``, and as many as the first block has; any number if ``least`` is 0.
+        """
         if len(self) > 1 and sum(map(len, self[1:])) >= max(least, len(self[0]) if least else 0):
             with torch.inference_mode(False):  # rows outlive inference mode
                 rows, _ = canonical_rows(torch.cat(list(self)).cpu().numpy(), drop_repeats=False)

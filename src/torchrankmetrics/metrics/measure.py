@@ -79,7 +79,7 @@ def affine_view(
     )
     if scale == 0:
         return lambda value: math.nan, math.nan
-    # + 0.0: 0 on average, not -0
+    # + 0.0 turns -0.0 into 0.0
     return lambda value: (float(value) - offset) / float(scale) + 0.0, float(1 / scale)
 
 
@@ -194,7 +194,7 @@ class Measure:
         return self.definition.null_moments(sample, self.expectation)
 
     def with_views(self, *views: View) -> "Iterator[Measure | None]":
-        """Return the metric in other views; None for a view that is undefined or has no expectation."""
+        """Yield the metric in other views; None for a view that is undefined or has no expectation."""
         for view in views:
             try:
                 yield replace(self, view=view)

@@ -155,7 +155,7 @@ class RankMetric(RowOwner, Metric):
         }
         measure = as_measure(definition, expectation, relevance_threshold, empty_queries, **own)
         check_choice("storage", storage, get_args(Storage))
-        # which torchmetrics initializes
+        # super().__init__ sets the update count and the value, which are stored in these
         vars(self).update(_rows=RowBuffer(merges=storage == "counts"), _value=None)
         super().__init__(**kwargs)
         self.measure = measure
@@ -210,17 +210,17 @@ class RankMetric(RowOwner, Metric):
         """Rank a batch and store the ranks, or store existing ranks.
 
         Args:
-            preds (Tensor, Ranks or RankTable): scores (B, N), higher is better, never modified; or
-                a ``Ranks``, without target and exclude; or a ``RankTable``, alone, of which a
-                metric of one side or a macro average reads the sides or groups, which synchronizes
-                with an accelerator. With ``indexes``, scores (T,).
+            preds (Tensor, Ranks or RankTable): scores (B, N), or (T,) with ``indexes``; higher is
+                better, never modified. Or a ``Ranks``, without target and exclude. Or a
+                ``RankTable``, without other arguments; metrics of one side and macro averages then
+                check its sides or groups, which waits for an accelerator.
             target (Tensor, list or tuple, default None): the targets of each row, in every form of
                 ``rank_scores``; with ``indexes`` bool or labels (T,).
             exclude (Tensor, list or tuple, default None): known positives to exclude, in every form
                 of ``rank_scores``; with ``indexes`` bool (T,).
             side (str, default None): "head", "tail" or "relation", the predicted side.
-            group (integers, default None): (tasks,) or one; with labels (B, N) or lists (B,); with
-                ``indexes`` (T,).
+            group (integers, default None): (tasks,), or one for all; (B,) if ``target`` is labels
+                (B, N) or lists; (T,) with ``indexes``.
             query (integers, default None): (B,) or one, at least 0; with ranks (tasks,). The
                 relevant items of one query may be spread over several updates. None: the relevant
                 items of a row are a whole query.
@@ -263,7 +263,7 @@ class RankMetric(RowOwner, Metric):
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Update with a batch and return the value of this batch alone; NaN if `update` added nothing."""
-        if self.full_state_update:  # torchmetrics' way for an update that reads earlier states
+        if self.full_state_update:  # as torchmetrics does if `update` reads earlier states
             self.update(*args, **kwargs)
         with self._batch_alone(keep=not self.full_state_update):
             self.update(*args, **kwargs)

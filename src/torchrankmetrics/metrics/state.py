@@ -88,7 +88,7 @@ class RowOwner(nn.Module):
 
     @contextmanager
     def _batch_alone(self, *, keep: bool = True) -> Iterator[None]:
-        """Let `update` and `compute` inside see one batch alone; then, and after an error, earlier rows come back.
+        """Let `update` and `compute` inside use the rows of one batch alone; afterwards, restore the earlier rows.
 
         Args:
             keep (bool, default True): whether the rows of the batch are stored after them.
@@ -127,6 +127,7 @@ class RowOwner(nn.Module):
         raise NotImplementedError
 
     def _refuse_entries(self, is_flat: bool) -> None:
+        """Raise for flat scores, stored as entries that are not ranked yet, if equal rows are merged."""
         if self.rows.merges and is_flat:
             raise ValueError(
                 "storage='counts' cannot store flat scores (indexes), which are ranked at compute; "
@@ -187,7 +188,7 @@ class RowOwner(nn.Module):
         strict: bool,
         *lists: list[str],
     ) -> None:
-        # torchmetrics takes any object as a state, and loads the rows of one process on all
+        # torchmetrics accepts any object as a state, and loads the rows of one process on every one
         if prefix + KEY in state_dict:
             try:
                 rows = validated(state_dict.pop(prefix + KEY))

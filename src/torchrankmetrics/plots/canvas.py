@@ -40,7 +40,7 @@ def marks_on(ax: "Axes") -> list[tuple[Any, str, str]]:
 
 
 def ink(ax: "Axes") -> Any:
-    """Colour of the labels of axes."""
+    """Color of the labels of axes."""
     return ax.xaxis.label.get_color()
 
 

@@ -40,8 +40,8 @@ class Ranks:
         optimistic (integers): (tasks,) integers, 1 <= optimistic <= pessimistic.
         pessimistic (integers, default None): (tasks,) integers up to num_candidates; None: as
             optimistic (no ties).
-        num_candidates (integers, default None): (tasks,) integers or one for all, the true
-            candidate included, below 2^62; None: unknown, then only base values such as mrr, mr and
+        num_candidates (integers, default None): (tasks,) integers or one for all, the target
+            included, below 2^62; None: unknown, then only base values such as mrr, mr and
             hits@10 are computed.
         filtered (bool, default None): whether the other relevant items of a query are excluded from
             a task; None: unknown, then metrics of queries raise for several relevant items.
@@ -49,7 +49,7 @@ class Ranks:
     Raises:
         TypeError: if anything is not integer, or filtered is not a bool.
         ValueError: if shapes or devices differ, or values are out of range; on an accelerator
-            values are checked at ``compute``, without a synchronisation here.
+            values are checked at ``compute``, without a synchronization here.
 
     >>> import torch
     >>> from torchrankmetrics import Ranks
@@ -59,7 +59,7 @@ class Ranks:
     """
 
     columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
-    flags: Tensor | None  # int64 (tasks,), faults of each task; None: no faults
+    flags: Tensor | None  # int64 (tasks,), sums of the constants in ``flags.py``; None: all are 0
     rows: QueryRows | None = None  # rows of scores of the tasks; None: one task each
     gain: Tensor | None = None  # float64 (tasks,), labels of a graded target; None: all are 1
     # the best candidates of the queries, if ``top_k`` of ``rank_embeddings`` was given
@@ -342,7 +342,7 @@ def rank_scores(
             for all rows.
         IndexError: if a target or an excluded column is outside [0, N). On an accelerator the last
             two are raised at ``compute`` of the metric that takes the ranks, without a
-            synchronisation here.
+            synchronization here.
 
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), sections 2 and 3.1.
 

@@ -118,7 +118,8 @@ class Counter:
     def counts(self, num_columns: int) -> Tensor:
         """Count better, not worse, all and NaN candidates, the target left out: int64 (4, P).
 
-        The cell of a target ties with itself, so it is open and was found, or the product is wrong.
+        The score of a target is equal to itself, so its cell is open and was found. If it was not,
+        the product is less accurate than its error bound.
         """
         row, column, _, excluded = self._tasks
         others = num_columns - _num_excluded(excluded, len(self._queries.wide), row.device)[row]
@@ -198,7 +199,7 @@ def rank_by_tiles(
 def all_scores(
     queries: Tensor, candidates: "Candidates", similarity: str, backend: str = "auto"
 ) -> Tensor:
-    """Scores (B, N) of all candidates by the routine, float64, as they are compared."""
+    """Scores (B, N) of all pairs of a query and a candidate, float64, as ranks compare them."""
     given, tiles = prepared(queries, candidates, similarity, backend)
     cell = torch.arange(len(queries) * len(tiles), device=given.device)
     row = cell // max(1, len(tiles))

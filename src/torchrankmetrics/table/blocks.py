@@ -57,7 +57,7 @@ def make_block(
     name: str = "preds",
 ) -> Tensor:
     """Turn scores (``name`` in errors), ranks or a table, and facts of tasks, into rows (n, 10)."""
-    # where Lightning evaluates; rows are ordinary tensors that outlive it
+    # Lightning evaluates in inference mode; rows outlive it, so they must be ordinary tensors
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False):
             return make_block(
@@ -126,8 +126,8 @@ def rows_of(
 ) -> Tensor:
     """Write ranks and facts of their tasks as int64 (tasks, 10) rows.
 
-    Rows whose sample id came before are flagged. Behind them are rows of queries without a relevant
-    item, with the facts ``of_empty``.
+    With ``flag_repeats``, rows whose sample id came before are flagged. The last rows are the
+    queries without a relevant item, with the facts ``of_empty``.
     """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")

@@ -231,10 +231,10 @@ def _gap_correction(
     *,
     inverse: bool,
 ) -> FloatArray:
-    """Difference between the mean of both middle powers and the power of their midpoint, for D and D^2.
+    """Expected mean of D of both middle ranks, minus expected D of their midpoint; and the same of D^2: (2,).
 
-    A sum over the lower rank x and the upper rank y = x + gap of the second difference of
-    D((x + y) / 2) times P(no rank is in (x, y], and j at most x), (2,).
+    It is a sum over x and y = x + gap of the second difference of D((x + y) / 2) times the
+    probability that j ranks are at most x and no rank is in (x, y].
     """
     rules = [_gap_rule(tasks, x) for x in nodes.tolist()]
     gap = np.concatenate([gaps for gaps, _ in rules])

@@ -1,7 +1,8 @@
 """Tails of sums of independent Bernoulli variables, by an integral over a circle in the complex plane.
 
-P(B >= j) is the integral of E[z^B] z^(-j-1) / (1 - 1/z) over the circle |z| = e^s, s > 0, and P(B = j) the
-same without the pole at z = 1. The circle passes near the saddlepoint, where nothing cancels.
+P(B >= j) is the integral of E[z^B] z^(-j-1) / (1 - 1/z) over the circle |z| = e^s, s > 0, divided
+by 2 pi i. P(B = j) is the same without the factor 1 / (1 - 1/z), which has a pole at z = 1. The
+circle passes near the saddlepoint, where nothing cancels.
 """
 
 import numpy as np
@@ -141,7 +142,7 @@ def _half_circle(nodes: FloatArray, deviation: FloatArray) -> tuple[FloatArray, 
 def _saddle(
     p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool
 ) -> FloatArray:
-    """Near the minimum over s of K(s) - s j (- 4 log s with the pole), by guarded Newton steps."""
+    """Near the minimum over s of K(s) - s j (- _POLE log s with the pole), by guarded Newton steps."""
     low = np.full(len(j), 1e-9 if pole else -_CAP)
     high = np.full(len(j), _CAP)
     s = np.clip(_first_guess(p, q, count, j, pole), low, high)

@@ -15,7 +15,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.null.expectation.provider import unavailable
 
-_CUMULANTS = 20  # known of each sum
+_CUMULANTS = 20  # number of cumulants that are computed for each sum
 # up to this value of t v r^p / mu the cumulants give log E exp(-t v r^p / mu) to all digits
 _SERIES = 0.25
 _ROWS = 32  # values of t at a time
@@ -44,9 +44,10 @@ def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
 class _LaplaceIntegral:
     """E[(S / mu)^e] - 1 for e = a and e = 2a, by the trapezoidal rule for an integral over log t.
 
-    The integrand is t^-e (E exp(-t S / mu) - e^-t (1 + head)) / Gamma(-e). The head, the first terms
-    of the Taylor series of E exp(-t (S / mu - 1)), makes it integrable at t = 0; its own integral
-    is a Gamma function.
+    The integrand is t^-e (E exp(-t S / mu) - e^-t (1 + head)) / Gamma(-e). The integral of
+    t^-e e^-t / Gamma(-e) is 1, which is subtracted. The head, the Taylor series of
+    E exp(-t (S / mu - 1)) from order 2 to below ``_order``, makes the integrand integrable at
+    t = 0; the integral of the head is a sum of ratios of Gamma functions and is added again.
     """
 
     def __init__(self, S: "_PowerSum", a: float) -> None:
@@ -304,7 +305,7 @@ _VARIANCE_TOLERANCE = 1e-10
 
 
 def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by Gauss rules from 20 cumulants of the sum."""
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by Gauss rules from 19 cumulants of the sum."""
     a = known(definition.g).exponent
     S = _PowerSum(counts, known(definition.f).exponent)
     spread = math.sqrt(S.cumulants[2])

@@ -92,7 +92,7 @@ def _is_affordable(sums: Summands, t: float, step: float) -> bool:
 
 
 def _size(sums: Summands, t: float, step: float) -> int:
-    """Number of points, a power of two, outside of which the tilted sum hardly is."""
+    """Number of points, a power of two, of a grid that contains nearly all mass of the tilted sum."""
     least = min(_LEAST_WIDTH, _POINTS // len(sums.c))
     width = max(_FAR * sums.cumulants(t).deviation / step, least)
     width = min((sums.top - sums.bottom) / step + 2, width)

@@ -1,4 +1,4 @@
-"""Many groups of summands as few: interpolation of log M in log N and in the weight."""
+"""Replace many groups of summands by few: interpolation of log M in log N and in the weight."""
 
 import numpy as np
 from scipy.sparse import csr_array

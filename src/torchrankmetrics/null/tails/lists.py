@@ -42,7 +42,7 @@ class ListedValues:
         return self.num_values
 
     def at_few_candidates(self) -> "tuple[ListedValues, None]":
-        """Nothing is known of lists between these."""
+        """Return all lists: lists for other N cannot be interpolated from them."""
         return self, None
 
     def at(self, which: IntArray, place: IntArray) -> FloatArray:

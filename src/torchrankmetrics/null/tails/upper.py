@@ -90,6 +90,7 @@ def _tail(sums: Summands, s: float, step: float | None) -> Tail:
         found = on_lattice(sums, about, sums.saddlepoint(about), step)
         if found is not None:
             return Tail(min(found, 0.0), 0.0)
+    # two cases: a summand reaches s alone, or none does and several together must
     log_open = sums.exclude_alone(s)
     log_alone = log_of_rest(log_open) if log_open < 0 else -math.inf
     if s > sums.largest:
