@@ -32,6 +32,7 @@ class RankMetricError(ValueError):
     ...     values = collection.compute()
     ... except RankMetricError:
     ...     print("the numbers of candidates are unknown")
+    ...
     the numbers of candidates are unknown
     """
 

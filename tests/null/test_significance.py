@@ -740,7 +740,7 @@ def test_the_size_under_random_weights_and_ties_is_at_most_the_level(metric, lev
     found = []
     for _ in range(draws):
         scores = random.integers(levels, size=(n, N)) if levels else random.random((n, N))
-        one = RankMetric(metric, view="p_value", rank_type="pessimistic")
+        one = trm.RankMetric(metric, view="p_value", rank_type="pessimistic")
         one.update(torch.from_numpy(scores), torch.zeros(n).long(), weight=torch.tensor(weight))
         found.append(one.compute().item())
     assert np.mean(np.array(found) <= 0.05) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
