@@ -22,6 +22,7 @@ def executed(script: Path) -> dict[str, Any]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    plt.close("all")  # figures of the caller are not of the notebook
     _, *parts = CELL.split(script.read_text(encoding="utf-8"))
     names: dict[str, Any] = {"__name__": "__main__"}
     cells: list[dict[str, Any]] = []
