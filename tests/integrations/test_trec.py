@@ -1,5 +1,6 @@
 """Qrels and runs against pytrec_eval, ranx and torchmetrics; values that cut lists leave open raise."""
 
+import gc
 import gzip
 import json
 import random
@@ -348,3 +349,30 @@ def test_bad_files_raise(tmp_path, content, message):
     (tmp_path / "run.gz").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         read_run(tmp_path / "run.gz")
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "message"),
+    [
+        (
+            read_qrels,
+            "q Q0 d 1 3.5 x\n",
+            "line 1: 6 fields instead of 4; are qrels and run swapped",
+        ),
+        (read_run, "q 0 d 1\n", "line 1: 4 fields instead of 6; are qrels and run swapped"),
+    ],
+)
+def test_swapped_files_are_named(tmp_path, read, content, message):
+    (tmp_path / "file").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / "file")
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_files_are_closed(tmp_path, compress):
+    (tmp_path / "run").write_bytes(compress(b"q Q0 d 1 3.5 x\n"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert read_run(tmp_path / "run") == {"q": {"d": 3.5}}
+        gc.collect()
+    assert not caught

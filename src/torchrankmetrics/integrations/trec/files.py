@@ -34,7 +34,8 @@ def entries_of_file(path: str | os.PathLike[str], kind: Kind) -> Iterator[Entry]
         with open(path, "rb") as raw:
             compressed = raw.peek(2)[:2] == b"\x1f\x8b"
             file = gzip.GzipFile(fileobj=raw) if compressed else raw
-            yield from _of_lines(io.TextIOWrapper(file, encoding="utf-8-sig"), kind, name)
+            with io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+                yield from _of_lines(text, kind, name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} is a damaged gzip file: {error}") from error
     except UnicodeDecodeError as error:
@@ -61,7 +62,7 @@ def _of_lines(text: TextIO, kind: Kind, name: str) -> Iterator[Entry]:
         fields = line.rstrip("\r\n").split(separator)
         if len(fields) != width:
             raise ValueError(
-                f"{name}, line {number}: {len(fields)} fields instead of {width}{_hint(fields)}"
+                f"{name}, line {number}: {len(fields)} fields instead of {width}{_hint(fields, kind)}"
             )
         yield _entry(fields, columns, number)
 
@@ -75,7 +76,10 @@ def _has_header(line: str, width: int) -> bool:
     return len(fields) not in (0, width) and not has_number
 
 
-def _hint(fields: list[str]) -> str:
+def _hint(fields: list[str], kind: Kind) -> str:
+    other: Kind = "run" if kind == "qrels" else "qrels"
+    if len(fields) == _TREC[other][0]:
+        return "; are qrels and run swapped?"
     if len(fields) != 3:
         return ""
     return "; a file of 3 columns begins with a header, such as: query-id doc-id score"
