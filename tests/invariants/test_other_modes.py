@@ -25,7 +25,7 @@ PLACES = (
 )
 # files that start processes, use NumPy only, or draw many cases
 IGNORED = (
-    *("ranking/test_candidate_parallel.py", "ranking/test_exact_ranks.py"),
+    *("ranking/test_candidate_parallel.py", "ranking/test_embedding_ranks.py"),
     *("metrics/test_host_scripts.py", "metrics/test_sync*.py", "metrics/test_values.py"),
 )
 
