@@ -144,7 +144,8 @@ class LinkPredRecall(LinkPredMetric):
     """PyG's ``LinkPredRecall``: the equal metric is ``recall@k``.
 
     Args:
-        k, num_dst_nodes, **kwargs: as ``LinkPredMetric``.
+        k, num_dst_nodes: as ``LinkPredMetric``.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
         weighted (bool, default False): recall of weights is not available.
 
     >>> from torch import tensor
@@ -197,7 +198,8 @@ class LinkPredNDCG(LinkPredMetric):
     """PyG's ``LinkPredNDCG``: the equal metric is ``ndcg@k``.
 
     Args:
-        k, num_dst_nodes, **kwargs: as ``LinkPredMetric``.
+        k, num_dst_nodes: as ``LinkPredMetric``.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
         weighted (bool, default False): weights of true edges are their relevance labels.
 
     >>> from torch import tensor

@@ -242,7 +242,8 @@ class RetrievalPrecision(RetrievalMetric):
     """torchmetrics' ``RetrievalPrecision``: the equal metric with top_k is ``precision@k``.
 
     Args:
-        empty_target_action, ignore_index, top_k, aggregation, **kwargs: as ``RetrievalMetric``.
+        empty_target_action, ignore_index, top_k, aggregation: as ``RetrievalMetric``.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
         adaptive_k (bool, default False): divide by the number of documents of a query if it has
             less than top_k.
 
@@ -311,7 +312,8 @@ class RetrievalFallOut(RetrievalMetric):
 
     Args:
         empty_target_action (str, default "pos"): as ``RetrievalMetric``.
-        ignore_index, top_k, aggregation, **kwargs: as ``RetrievalMetric``.
+        ignore_index, top_k, aggregation: as ``RetrievalMetric``.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torchmetrics import RetrievalFallOut
@@ -346,7 +348,8 @@ class RetrievalRPrecision(RetrievalMetric):
     """torchmetrics' ``RetrievalRPrecision``: the equal metric is ``r_precision``.
 
     Args:
-        empty_target_action, ignore_index, aggregation, **kwargs: as ``RetrievalMetric``.
+        empty_target_action, ignore_index, aggregation: as ``RetrievalMetric``.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
 
     >>> from torch import tensor
     >>> from torchrankmetrics.integrations.torchmetrics import RetrievalRPrecision
@@ -375,7 +378,8 @@ class RetrievalAUROC(RetrievalMetric):
     of others only, has the value 0.
 
     Args:
-        empty_target_action, ignore_index, top_k, aggregation, **kwargs: as ``RetrievalMetric``.
+        empty_target_action, ignore_index, top_k, aggregation: as ``RetrievalMetric``.
+        **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.
         max_fpr (None, default None): partial areas are not available.
 
     >>> from torch import tensor
