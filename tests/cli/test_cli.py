@@ -37,7 +37,7 @@ def test_every_command_prints_its_table(command, cli_folder, capsys):
     assert not capsys.readouterr().err
 
 
-@pytest.mark.parametrize("by", ["console script", "module"])
+@pytest.mark.parametrize("by", ["console script", pytest.param("module", marks=pytest.mark.slow)])
 def test_both_entry_points(by, cli_folder):
     script = Path(sys.executable).with_name("torchrankmetrics")
     assert script.exists(), "the console script is not installed: pip install -e '.[dev]'"

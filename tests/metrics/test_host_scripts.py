@@ -134,6 +134,7 @@ def test_any_program_gives_each_metric_the_bits_it_has_alone(seed, groups, monke
 
 
 SLOW = [
+    "compile.step",
     "compile.modules",
     "compile.functions",
     "compile.lightning",
@@ -146,7 +147,7 @@ SLOW = [
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["script", "cast", "compile.step"],
+        ["script", "cast"],
         *(pytest.param([program], marks=pytest.mark.slow) for program in SLOW),
         pytest.param(["--without-numba", "compile.functions"], marks=pytest.mark.slow),
     ],

@@ -261,6 +261,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return sdist, wheel
 
 
+@pytest.mark.slow
 def test_wheel_runs_from_where_it_is_unpacked(built: tuple[Path, Path], tmp_path: Path) -> None:
     """Without extras: test_core_runs_without_extras."""
     with zipfile.ZipFile(built[1]) as archive:  # a pure wheel is installed by unpacking it

@@ -400,6 +400,7 @@ def test_a_process_that_dies_or_is_silent_is_an_error_within_the_timeout(when: s
     assert seconds < 30  # that of the pool is 60
 
 
+@pytest.mark.slow
 def test_every_case_holds_on_a_second_device() -> None:
     # in a process of its own: hosts would pick a registered device up elsewhere
     cases = Path(__file__).with_name("second_device_cases.py")
