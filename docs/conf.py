@@ -90,6 +90,7 @@ def add_notebook(app: Any, docname: str, source: list[str]) -> None:
     """Append the cells of the notebook to its page; end blocks without an empty line."""
     if docname == "scores_to_table":
         notebook = Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb"
+        app.env.note_dependency(str(notebook))  # a changed notebook is a changed page
         _, _, cells = page(notebook).partition("\n")  # the page has a title of its own
         source[0] += cells
     source[0] = source[0].replace("\n\n```\n", "\n```\n")

@@ -1,4 +1,4 @@
-"""Retrieval runs from files to a table with significance: BEIR's qrels, a run of TREC, a JSON run, embeddings.
+"""Retrieval runs: from files of qrels and runs, and from embeddings, to a table with significance.
 
 python examples/beir_run.py [--queries 200] [--documents 5000] [--folder FOLDER]
 

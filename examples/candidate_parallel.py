@@ -1,10 +1,10 @@
-"""Candidates that no process holds all of: each ranks among its slice, and all get the ranks of one process.
+"""Rank among candidates sharded over processes: every process gets the ranks of one process.
 
     torchrun --nproc-per-node 2 examples/candidate_parallel.py
 
 The graph is arithmetic, (h, r, h + r mod 997), and so is the model: entities are points on circles,
-a relation turns them. Their embeddings are in a file, which is mapped: a process reads its slice,
-and the rows of its queries.
+and a relation rotates them. The embeddings are in a file that is mapped into memory: a process
+reads its shard, and the rows of its queries.
 """
 
 import argparse

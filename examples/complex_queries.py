@@ -1,11 +1,13 @@
-"""Complex queries on a graph by pattern: 1p, 2p and 2i, answers that need a missing edge, easy ones left out.
+"""Evaluate complex queries on a graph by pattern: 1p, 2p and 2i, with hard and easy answers.
 
 python examples/complex_queries.py [--entities 200] [--queries 100]
 
-The graph is made up; some of its edges are hidden, and a link predictor that is right about many of
-them answers by fuzzy logic (products, and the best way there). Two readings of the same scores: the
-mean over answers that this field reports, each answer ranked among the entities that are not
-answers; and metrics of queries, which look at all hard answers in one list.
+The graph is generated. Some of its edges are hidden, and the answers that need a hidden edge are
+hard. A link predictor that is right about many edges scores the queries by fuzzy logic: products,
+and the maximum over intermediate entities. The same scores are evaluated in two ways:
+
+- the mean over hard answers, as papers report it: each is ranked without the other answers;
+- metrics of queries: all hard answers of a query are ranked in one list.
 """
 
 import argparse
@@ -71,7 +73,7 @@ def main() -> None:
         pattern=pattern,
         progress=False,
     )
-    print("hard answers one by one, the mean over queries of the mean over answers:")
+    print("hard answers, each ranked without the others: mean over queries; macro: over patterns")
     print(evaluate(table, metrics=["mrr", "hits@3", "macro_mrr"]))
 
     collection = RankCollection(["rr", "ap", "ndcg@10", "recall@10"])

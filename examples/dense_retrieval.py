@@ -1,8 +1,8 @@
-"""Dense retrieval: 200 questions with several relevant passages each, ranked among a million passages in chunks.
+"""Dense retrieval: rank several relevant passages of 200 questions among a million, in chunks.
 
 python examples/dense_retrieval.py [--queries 200] [--passages 1000000] [--dim 64]
 
-The embeddings are made up: a relevant passage is its question with noise. `rank_embeddings` never
+The embeddings are generated: a relevant passage is its question with noise. `rank_embeddings` never
 stores the matrix of scores. The last evaluation shows where ties come from: scores in bfloat16 tie,
 but the bfloat16 embeddings themselves do not, because their scores are computed in float64.
 """

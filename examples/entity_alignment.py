@@ -1,16 +1,16 @@
-"""Align two knowledge graphs, and see which metrics depend on the size of the test set.
+"""Align two knowledge graphs, and show which metrics depend on the size of the test set.
 
     python examples/entity_alignment.py [FOLDER] [--splits 5] [--sizes 7] [--out FOLDER]
 
-FOLDER holds a pair of graphs such as DBP15k (Sun et al. 2017): triples_1.tsv and triples_2.tsv
-(head, relation, tail), entities_1.tsv and entities_2.tsv (an id a line), ref_pairs.tsv (left,
-right). Without it a pair is made up.
+FOLDER contains a pair of graphs such as DBP15k (Sun et al. 2017): triples_1.tsv and triples_2.tsv
+(head, relation, tail), entities_1.tsv and entities_2.tsv (one id per line), ref_pairs.tsv (left,
+right). Without FOLDER a pair is generated.
 
-30% of the pairs are seeds. An entity's embedding is made of the mean features of its neighbours and
-of their neighbours; seeds share their features, which are trained so that seeds find each other
-among all entities. It is compared with an untrained model: random features, no seeds. Both are
-tested on random subsets of the other pairs, as in Figure 3 of Berrendorf et al. 2020 (arXiv
-2002.06914): one model, one skill, and only AMRI is the same at every size.
+30% of the pairs are seeds. The embedding of an entity is the mean of the features of its neighbors
+and of their neighbors. The two entities of a seed share their features, which are trained so that
+each is the nearest of all entities to the other. An untrained model has random features and no
+seeds. Both are tested on random subsets of the other pairs, as in Figure 3 of Berrendorf et al.
+2020 (arXiv 2002.06914): the model is the same, and only AMRI is the same at every size.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Graphs(NamedTuple):
 
 
 class Aligner(torch.nn.Module):
-    """Embeddings from the features of neighbours, entities of the left graph first."""
+    """Embeddings from the features of neighbors, entities of the left graph first."""
 
     def __init__(self, graphs: Graphs, seeds: Tensor, dim: int) -> None:
         super().__init__()
@@ -65,15 +65,13 @@ class Aligner(torch.nn.Module):
         ).T
         row, column = torch.cat([head, tail]), torch.cat([tail, head])
         weight = 1 / torch.bincount(row, minlength=n)[row].float()
-        self.neighbours = sparse(row, column, weight, n)
+        self.neighbors = sparse(row, column, weight, n)
         self.transposed = sparse(column, row, weight, n)
 
     def forward(self) -> Tensor:
         """Unit vectors (entities of both graphs, 2 * dim)."""
-        one = Propagate.apply(
-            normalize(self.features)[self.owner], self.neighbours, self.transposed
-        )
-        two = Propagate.apply(one, self.neighbours, self.transposed)
+        one = Propagate.apply(normalize(self.features)[self.owner], self.neighbors, self.transposed)
+        two = Propagate.apply(one, self.neighbors, self.transposed)
         return normalize(torch.cat([normalize(one), normalize(two)], 1))
 
 

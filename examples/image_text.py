@@ -2,10 +2,10 @@
 
 python examples/image_text.py [--images 1000] [--dim 64]
 
-The embeddings are made up: a caption is its image with noise. R@k of this field is success at k:
+The embeddings are generated: a caption is its image with noise. R@k of this field is success at k:
 whether one of the captions of an image is among the first k. From text to image there is one
-answer, and success, recall and hits agree. Image to text is the side "tail", text to image the side
-"head".
+relevant item, so success, recall and hits are equal. Image to text is the side "tail", text to
+image the side "head".
 """
 
 import argparse

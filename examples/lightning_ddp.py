@@ -1,9 +1,9 @@
-"""The quickstart on two processes: the values equal the values of one process, bit for bit, in spite of padding.
+"""The quickstart on two processes: the values equal the values of one process, in spite of padding.
 
     python examples/lightning_ddp.py [--dataset nations|kinships|umls]
 
-Lightning's sampler repeats triples to give both processes equally many; each triple therefore
-carries its index, and ``sample_id`` counts it once.
+Lightning's sampler repeats triples, so that both processes have equally many. Each triple has its
+index as ``sample_id``, so that repeats count once. The values are equal bit for bit.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-"""Scores that an engine wrote, evaluated where they are: partitions become counts, which are merged in a tree.
+"""Evaluate scores in the partitions in which an engine wrote them, and merge the tables with Dask.
 
     python examples/offline_dask.py [--folder FOLDER] [--partitions 6] [--workers 2]
 
-The made-up scores are Parquet with a row for each query and candidate, whole queries in each file,
-as Spark, Ray or Dask write what is partitioned by query. Needs the extra ``examples``.
+The generated scores are Parquet files with one row per query and candidate and whole queries in
+each file, as Spark, Ray or Dask write data that are partitioned by query. Every partition becomes a
+table of ranks with counts; the tables are merged in a tree. Needs the extra ``examples``.
 """
 
 import argparse

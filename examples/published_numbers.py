@@ -1,11 +1,11 @@
-"""Published values against chance: what an adjusted number compares, and what rounding leaves of it.
+"""Compare published values with random ranking, and show what their rounding does to the result.
 
     python examples/published_numbers.py
 
 First, values of a relation-frequency baseline, computed with this package on two graphs: candidates
 are scored by how often they occur with the relation in training, then by degree; realistic ranks,
-filtered by all splits. Second, one scorer of fixed quality among more and more candidates, drawn
-uniformly: of the indices shown AMRI alone stays.
+filtered by all splits. Second, one scorer of fixed quality among more and more candidates, which
+are sampled uniformly: only AMRI does not change.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ CANDIDATES = (14, 1_000, 40_000)
 
 def main() -> None:
     """Print both tables."""
-    print("a relation-frequency baseline    printed   adjusted index [what the rounding leaves]")
+    print("a relation-frequency baseline    printed   adjusted index")
     for graph, (candidates, entities, values) in BASELINE.items():
         for metric, value in values.items():
             print(f"{graph:12}{metric:>16}{value:>12}   {adjust(value, metric, candidates)}")

@@ -1,9 +1,9 @@
-"""A torch_geometric.nn.kge model through rank_triples, next to its own test(): where the difference comes from.
+"""Evaluate a torch_geometric.nn.kge model with rank_triples, and compare with its own test().
 
     python examples/pyg_kge.py [--dataset kinships|nations|umls] [--model complex|distmult|transe]
 
-``KGEModel.test`` ranks tails only, one triple at a time, among all entities (known positives count as
-mistakes), breaks ties by whatever order ``argsort`` leaves, and counts the mean rank from 0.
+``KGEModel.test`` ranks tails only, one triple at a time, among all entities (known positives count
+as mistakes). Equal scores are in the arbitrary order of ``argsort``, and the mean rank starts at 0.
 """
 
 import argparse
@@ -69,8 +69,8 @@ def main() -> None:
         print(f"{label:44}{values[0]:10.4f}" + "".join(f"{value:9.4f}" for value in values[1:]))
 
     for parameter in model.parameters():
-        torch.nn.init.zeros_(parameter)  # every triple scores the same: nothing is known
-    print("\na model that knows nothing, ranks of the first and of the last entity:")
+        torch.nn.init.zeros_(parameter)  # all scores are equal
+    print("\na constant model, ranks of the first and of the last entity:")
     for name, entity in (("first", 0), ("last", dataset.num_entities - 1)):
         triple = torch.tensor([[0, 0, entity]])
         by_order = model.test(*triple.T, batch_size=20_000, log=False)[0] + 1

@@ -1,10 +1,10 @@
-"""Train in PyKEEN as before, and read it against chance: early stopping, loop callback, final test, search.
+"""Train with PyKEEN and evaluate with this package: early stopping, callback, test, search.
 
     python examples/pykeen_pipeline.py [--dataset kinships|nations|umls]
 
-The evaluator takes the place of PyKEEN's own: results come under PyKEEN's keys, and the ranks stay
-in a collection that gives everything else. PyKEEN filters validation by train + valid and the test
-by all splits.
+The evaluator replaces PyKEEN's own: results have PyKEEN's keys, and the ranks are stored in a
+collection for intervals and comparisons. PyKEEN filters validation by train + valid and the test by
+all splits.
 """
 
 import argparse

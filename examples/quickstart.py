@@ -1,4 +1,4 @@
-"""Train ComplEx on a small real graph with Lightning, and read its link prediction against chance.
+"""Train ComplEx on a small graph with Lightning, and compare its ranks with random ranking.
 
     python examples/quickstart.py [--dataset kinships|nations|umls]
 

@@ -1,10 +1,10 @@
-"""Recommendation, leave one out: the last item of every user is ranked among all items that the user has not seen.
+"""Recommendation, leave one out: rank the last item of every user among the items not seen before.
 
 python examples/recommendation.py [--users 2000] [--items 500]
 
-The clicks are made up: users have tastes, items are of unequal popularity. Two recommenders on the
-same test: popular items, and items that are clicked by the same users (cosine). With k more items
-of each user held out (--held 3) the same lines give metrics of several answers.
+The clicks are generated: users have preferences, and some items are more popular. Two recommenders
+are tested on the same users: popular items, and items that are clicked by the same users (cosine).
+With ``--held 3`` three items of each user are held out, and queries have three relevant items.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""From scores to the table of a paper: the cells of the notebook beside this file.
+"""From scores to the table of a paper: the cells of the notebook next to this file.
 
 python docs/notebook.py examples/scores_to_table.py
 """
@@ -6,13 +6,13 @@ python docs/notebook.py examples/scores_to_table.py
 # %% [markdown]
 # # From scores to the paper's table
 #
-# Two scorers that were never trained, one small graph, and every step from a matrix of scores to a
-# table in LaTeX with what a referee expects: filtered ranks, chance, intervals, a paired test, and
-# where the difference comes from. Put your model in place of `score_tails` and `score_heads`;
-# nothing else changes.
+# Two scorers without training, one small graph, and every step from a matrix of scores to a table
+# in LaTeX: filtered ranks, the values of random ranking, intervals, a paired test, and values by
+# relation. Put your model in place of `score_tails` and `score_heads`; nothing else changes.
 
 # %%
 import tempfile
+import textwrap
 from pathlib import Path
 
 import torch
@@ -43,25 +43,25 @@ print(
 )
 
 # %% [markdown]
-# ## What chance gives
+# ## Random ranking
 #
-# Known positives of a query are excluded. How many candidates are left in each task needs no model,
-# and neither does the expectation of a metric under uniformly random ranks.
+# Known positives of a query are excluded. The number of candidates that remain in each task needs
+# no model, and neither does the expected value of a metric under random ranking.
 
 # %%
 known = KnownTriples(train, valid, test, num_entities=data.num_entities)
 counts = torch.cat([known.num_candidates(test, side) for side in ("head", "tail")])
-chance = RankCollection(["mrr", "hits@10", "mr"])
-for name, metric in chance.items():
-    print(f"{name:10} by chance {metric.moments(counts).mean:8.4f}")
+collection = RankCollection(["mrr", "hits@10", "mr"])
+for name, metric in collection.items():
+    print(f"{name:10} of random ranking {metric.moments(counts).mean:8.4f}")
 
 # %% [markdown]
 # ## Scores become ranks
 #
-# `frequency` scores an entity by how often it occurs with the relation, `neighbours` by how often
-# it does so for entities that share answers with the entity of the query. `rank_triples` ranks both
-# sides of every test triple. The relation becomes the group, the index of the triple the sample id:
-# they are what later questions need.
+# `frequency` scores an entity by how often it occurs with the relation, `neighbors` by how often it
+# does so for entities that share targets with the entity of the query. `rank_triples` ranks both
+# sides of every test triple. It stores the relation as the group and the index of the triple as the
+# sample id, which comparisons and values by relation need.
 
 
 # %%
@@ -76,7 +76,7 @@ def scorers(graph):
             lambda heads, relations: links.sum(1)[relations],
             lambda relations, tails: links.sum(2)[relations],
         ),
-        "neighbours": (
+        "neighbors": (
             lambda heads, relations: shared[relations, heads],
             lambda relations, tails: shared.mT[relations, tails],
         ),
@@ -87,45 +87,45 @@ models = {}
 for name, (score_tails, score_heads) in scorers(data).items():
     models[name] = RankCollection(["mrr", "hits@10", "amri", "tie_rate"])
     models[name].update(rank_triples(score_tails, score_heads, test, known, progress=False))
-print(models["neighbours"].summary())
+print(models["neighbors"].summary())
 
 # %% [markdown]
-# The first column is what papers print. The adjusted index is 0 by chance and 1 for perfect ranks.
-# Ties are reported because a model that gives many candidates one score has three different ranks;
-# the realistic one is between the others.
+# Papers print the first column. The adjusted index is 0 for random ranking and 1 for perfect ranks.
+# Ties are reported because a model that gives many candidates the same score has three different
+# ranks: the optimistic, the pessimistic, and the realistic one between them.
 
 # %%
 fig, ax = plots.rank_ecdf(models)
 
 # %% [markdown]
-# ## How sure is a number?
+# ## Confidence intervals
 #
-# The two sides of a triple are not independent, so triples are drawn, not tasks.
+# The two sides of a triple are dependent, so each triple is one cluster of two tasks.
 
 # %%
 intervals = {name: ranks.confidence_intervals() for name, ranks in models.items()}
-print(intervals["neighbours"])
+print(intervals["neighbors"])
 
 # %% [markdown]
-# ## Is one better?
+# ## Is one model better?
 #
-# The models were tested on the same tasks, so the tasks are paired. Three metrics are three chances
-# to be wrong: the last p-value of a line is Holm's.
+# The models were tested on the same tasks, so the tasks are paired. Three metrics are three tests,
+# so Holm's method adjusts their p-values ("by Holm").
 
 # %%
-difference = compare(models["neighbours"], models["frequency"], ["mrr", "hits@10", "amri"])
+difference = compare(models["neighbors"], models["frequency"], ["mrr", "hits@10", "amri"])
 for row in difference.rows:
-    print(row)
+    print(textwrap.fill(str(row), 88))
 fig, ax = plots.forest(difference)
 
 # %% [markdown]
-# ## Where does it come from?
+# ## Values by relation
 #
 # One row per relation, the largest first. A gain on a relation of six tasks is not evidence.
 
 # %%
 relations = list(data.training.relation_id_to_label.values())
-before, after = (models[name].breakdown(names=relations) for name in ("frequency", "neighbours"))
+before, after = (models[name].breakdown(names=relations) for name in ("frequency", "neighbors"))
 rows = zip(
     before["group"], before["count"], before["adjusted_mrr"], after["adjusted_mrr"], strict=True
 )
@@ -150,25 +150,26 @@ for name in ("nations", "kinships", "umls"):
         )
         study.add(table, model=model, dataset=name)
 paper = study.table(["mrr", "adjusted_mrr"])
-print(paper)
+print(paper.to_text(width=96))
 
 # %% [markdown]
-# On Nations an MRR of 0.55 is an index of 0.27: among 14 entities chance gives 0.38 of it. The same
-# in LaTeX, for `booktabs`, with a caption that lets a reader compute it again:
+# On Nations an MRR of 0.55 is an adjusted index of 0.27: among 14 entities random ranking has an
+# MRR of 0.38. The same values in LaTeX, for `booktabs`, with a caption that describes the protocol:
 
 # %%
-caption = "Test triples of both sides, filtered by all splits; realistic ranks; 95% intervals, clustered by triple."
-print(paper.to_latex(caption=caption, label="tab:link-prediction"))
+caption = "Test triples of both sides, filtered by all splits; realistic ranks."
+values = paper.with_layout(intervals=False)
+print(values.to_latex(caption=caption, label="tab:link-prediction"))
 
 # %% [markdown]
 # ## For the appendix
 #
-# The ranks themselves are a few kilobytes. Whoever has them can ask every other question later:
-# another metric, one side, another test.
+# The ranks are a file of a few kilobytes. Any other metric, side or test can be computed from it
+# later.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
-    file = Path(folder) / "neighbours.npz"
-    models["neighbours"].table().save(file)
+    file = Path(folder) / "neighbors.npz"
+    models["neighbors"].table().save(file)
     again = evaluate(RankTable.load(file), metrics=["mrr", "adjusted_mrr"], sides=["head", "tail"])
-print({key: float(f"{value:.4g}") for key, value in again.items()})
+print({key: round(value, 3) for key, value in again.items()})

@@ -1,12 +1,13 @@
-"""Five models, three seeds, four graphs: trained, ranked, and put on one page that others can check.
+"""Five models, three seeds, four graphs: train, rank, and write one page that others can verify.
 
     python examples/study.py [--graph FOLDER ...] [--seeds 3] [--epochs 12] [--out study]
 
 Nations, Kinships and UMLS come with PyKEEN. A folder with train.tsv, valid.tsv and test.tsv, of ids
 or labels, is one more graph: for example FB15k-237 or WN18RR. The models are small and trained for
-minutes, not for a leaderboard: an embedding of the query (head, relation) against the embeddings of
-all entities, relations once more for their inverses, a softmax over all entities or over 512 of
-them. The page is study/report.html, the ranks are below study/runs.
+minutes, not for a leaderboard. A score is the product or the distance of the embeddings of a query
+(head, relation) and of an entity. Relations have a second embedding for their inverses, and the loss
+is a softmax over all entities or over 512 of them. The page is study/report.html, the ranks are
+below study/runs.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """Public names: completion, the reference, docstrings, signatures; metrics have one row each in the docs."""
 
+import doctest
 import importlib
 import inspect
 import pickle
@@ -53,7 +54,8 @@ def test_every_public_name_completes() -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     assert len(set(PATHS)) == len(PATHS)
-    documented = {*PATHS, *re.findall(r"`(\w+)`", REFERENCE)}
+    constants = re.findall(r"\b[A-Z][A-Z_]+\b", REFERENCE)
+    documented = {*PATHS, *re.findall(r"`(\w+)`", REFERENCE), *constants}
     public_names = NAMES - MODULES - {"integrations"}
     for module in MODULES:
         own = importlib.import_module(f"torchrankmetrics.{module}").__all__
@@ -136,6 +138,16 @@ def test_every_function_and_class_has_an_example_and_constants_are_in_one() -> N
         else:
             assert re.search(rf"^(>>>|\.\.\.) .*\b{name}\b", examples, re.MULTILINE), path
     assert torchrankmetrics.__doc__
+
+
+@pytest.mark.parametrize("module", ["definitions", "queries"])
+def test_the_reference_evaluates_every_constant_in_an_example(module) -> None:
+    examples = doctest.DocTestParser().get_examples(REFERENCE)
+    calls = "".join(one.source for one in examples if not one.source.startswith("from "))
+    for name in importlib.import_module(f"torchrankmetrics.{module}").__all__:
+        value = public(f"{module}.{name}")
+        if not (inspect.isclass(value) or inspect.isroutine(value)):
+            assert re.search(rf"\b{name}\b", calls), name
 
 
 def public_callables() -> Iterator[tuple[str, Any]]:
