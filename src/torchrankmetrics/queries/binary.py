@@ -94,23 +94,27 @@ class AveragePrecisionKind(_Reciprocal):
         n = N.astype(np.float64)
         x = m.astype(np.float64)
         mean = H / n + (x - 1) / np.maximum(n - 1, 1) * ((T - H) / n)
-        # variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c
-        # (1 + H_T - H_r)): both parts decrease in r, so that their covariance is positive
         c = np.minimum((x - 1) / np.maximum(n - 2, 1), 1.0)
-        mean_u = H / n
-        mean_w = (2 * T - H) / n
-        u = H2 / n - mean_u**2
-        uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
-        w = (5 * T - 3 * H - H**2) / n - mean_w**2
-        linear = (
-            (n - x)
-            / (np.maximum(n - 1, 1) * x)
-            * ((1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w)
-        )
+        linear = (n - x) / (np.maximum(n - 1, 1) * x) * _variance_of_one(n, T, H, H2, c)
         share = (x - 1) / x * (n - x) * (n - x - 1) / (2 * np.maximum((n - 2) * (n - 3), 1))
-        return mean, np.maximum(
-            linear + np.where(N > 3, share * _pair_variance(n, T, H, H2), 0.0), 0.0
-        )
+        of_pairs = np.where(N > 3, share * _pair_variance(n, T, H, H2), 0.0)
+        return mean, np.maximum(linear + of_pairs, 0.0)
+
+
+def _variance_of_one(
+    n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray, c: FloatArray
+) -> FloatArray:
+    """Variance over r = 1..N of the part of one relevant item.
+
+    The part is g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)). Both summands decrease in r, so
+    their covariance is positive.
+    """
+    mean_u = H / n
+    mean_w = (2 * T - H) / n
+    u = H2 / n - mean_u**2
+    uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
+    w = (5 * T - 3 * H - H**2) / n - mean_w**2
+    return (1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w
 
 
 def _pair_variance(n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:

@@ -277,14 +277,8 @@ class SumOf(QueryKind):
         sample = self._own(sample)
         N = sample.known_candidates
         m = sample.num_relevant
-        mean = np.full(len(N), np.nan)
-        variance = np.zeros(len(N))
-        used = self.has_value(N, m)
-        mean[used], variance[used] = moments_by_candidates(self.f, N[used])
-        starts, query, gain, number = sample.levels
-        gain = self._relative(gain, _largest(sample)[query])
-        total = np.add.reduceat(gain * number, starts)
-        apart = np.add.reduceat(number * (gain - (total / m)[query]) ** 2, starts)
+        mean, variance = self._moments_of_f(N, m)
+        total, apart = self._sums_of_gains(sample)
         best = self._best(sample)
         free = np.maximum(N - 1, 1)
         share = self._divided(total, sample, best)
@@ -339,6 +333,22 @@ class SumOf(QueryKind):
             return gain / largest
         power = np.exp2(-largest)
         return np.asarray((np.exp2(gain - largest) - power) / (1 - power))  # no power overflows
+
+    def _moments_of_f(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Null mean and variance of f of one rank; NaN and 0 where the metric is undefined."""
+        mean = np.full(len(N), np.nan)
+        variance = np.zeros(len(N))
+        used = self.has_value(N, m)
+        mean[used], variance[used] = moments_by_candidates(self.f, N[used])
+        return mean, variance
+
+    def _sums_of_gains(self, sample: QuerySample) -> tuple[FloatArray, FloatArray]:
+        """Sum of the relative gains of every query, and of their squared deviations."""
+        starts, query, gain, number = sample.levels
+        gain = self._relative(gain, _largest(sample)[query])
+        total = np.add.reduceat(gain * number, starts)
+        mean = (total / sample.num_relevant)[query]
+        return total, np.add.reduceat(number * (gain - mean) ** 2, starts)
 
     def _best(self, sample: QuerySample) -> FloatArray:
         """Sum of relative gains for the ranking by descending gain."""
@@ -396,11 +406,13 @@ def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms
     if last < high:  # the best value is an atom, however unlikely
         hits = np.r_[hits, high]
         probability = np.r_[probability, _LEAST]
-    # clamp what underflows float64
-    values = hits / divisor
-    probability = np.maximum(probability, _LEAST)
-    if len(values) > most:  # neighbors at the best of them
-        end = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
-        values = values[end]
-        probability = np.add.reduceat(probability, np.r_[0, end[:-1] + 1])
-    return values, probability
+    probability = np.maximum(probability, _LEAST)  # clamp what underflows float64
+    return _merged(hits / divisor, probability, most)
+
+
+def _merged(values: FloatArray, probability: FloatArray, most: int) -> Atoms:
+    """At most ``most`` atoms, from ascending values: neighbors are one atom at the best of them."""
+    if len(values) <= most:
+        return values, probability
+    end = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
+    return values[end], np.add.reduceat(probability, np.r_[0, end[:-1] + 1])

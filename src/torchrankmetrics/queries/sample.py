@@ -133,14 +133,18 @@ class QuerySample(Sample):
     def unranked(self) -> tuple["QuerySample", bytes]:
         """Return one entry for each query, in an order that does not depend on ranks, and a digest without ranks."""
         each = self.take(np.repeat(np.arange(len(self)), self.count))
-        starts, _, gain, number = each.levels
-        labels = [one.tobytes() for one in np.split(gain, starts[1:])]
-        numbers = [one.tobytes() for one in np.split(number, starts[1:])]
-        columns = [x.tolist() for x in (each.num_candidates, each.num_relevant, each.weight)]
-        keys = list(zip(*columns, labels, numbers, strict=True))
+        keys = each._keys()
         order = sorted(range(len(keys)), key=keys.__getitem__)
         queries = replace(each.take(np.array(order)), count=np.ones_like(each.count))
         return queries, hashlib.sha256(repr(sorted(keys)).encode()).digest()
+
+    def _keys(self) -> list[tuple[Any, ...]]:
+        """N, m, weight, gains and their numbers of every query."""
+        starts, _, gain, number = self.levels
+        labels = [one.tobytes() for one in np.split(gain, starts[1:])]
+        numbers = [one.tobytes() for one in np.split(number, starts[1:])]
+        columns = [x.tolist() for x in (self.num_candidates, self.num_relevant, self.weight)]
+        return list(zip(*columns, labels, numbers, strict=True))
 
     def relevant(self, threshold: float) -> "QuerySample":
         """The queries with only the items of at least this gain as relevant, and with gains of 1."""
@@ -197,7 +201,8 @@ class QuerySample(Sample):
     def _of_queries(self, index: npt.NDArray[Any]) -> dict[str, Any]:
         """The columns of queries at an index."""
         columns = {name: getattr(self, name) for name in _OF_QUERIES}
-        return {name: column[index] if len(column) else column for name, column in columns.items()}
+        known = {name: column[index] for name, column in columns.items() if len(column)}
+        return columns | known
 
     @cached_property
     def first_ranks(self) -> RankSample:

@@ -53,7 +53,9 @@ def _common_step(distances: FloatArray) -> float:
     for distance in distances.tolist():
         rest = distance
         while rest > least:
-            step, rest = rest, abs(math.remainder(step, rest))
+            remainder = abs(math.remainder(step, rest))
+            step = rest
+            rest = remainder
         if step < 100 * least:
             return 0.0
     return largest / round(largest / step)
