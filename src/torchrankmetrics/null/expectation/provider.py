@@ -68,14 +68,14 @@ class ExpectationProvider(Protocol):
         """
         ...
 
-    def answers(self, definition: Definition) -> bool:
+    def supports(self, definition: Definition) -> bool:
         """Return whether ``moments`` serves this definition, for at least some counts."""
         ...
 
 
 def check_provider(provider: Any) -> None:
     """Raise TypeError for an object that is no provider."""
-    calls = {"moments": "moments(definition, counts, weight)", "answers": "answers(definition)"}
+    calls = {"moments": "moments(definition, counts, weight)", "supports": "supports(definition)"}
     missing = [call for name, call in calls.items() if not callable(getattr(provider, name, None))]
     if missing or isinstance(provider, type):
         raise TypeError(
@@ -112,7 +112,7 @@ class CachedExpectation(ExpectationProvider):
         counts = counts.at_least(definition.min_candidates)
         return self._cached(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
 
-    def answers(self, definition: Definition) -> bool:
+    def supports(self, definition: Definition) -> bool:
         """Whether the null is defined: every such metric has moments for at least small counts."""
         return definition.has_null
 
