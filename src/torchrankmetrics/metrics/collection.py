@@ -286,6 +286,21 @@ class RankCollection(RowOwner, MetricCollection):
             for key, member in zip(self.keys(), self._members(), strict=True)
         }
 
+    def _tabulated(self) -> dict[str, Measure]:
+        """The measures without those of metrics with their own ``compute``; a warning names these."""
+        own = [
+            str(key)
+            for key, member in zip(self.keys(), self._members(), strict=True)
+            if type(member).compute is not RankMetric.compute
+        ]
+        if own:
+            warn(
+                f"{len(own)} of {len(self)} metrics have a class that overrides `compute` and are "
+                f"left out: {', '.join(own)}. Tables and intervals are computed from definitions; "
+                "write a RankDefinition or QueryDefinition instead"
+            )
+        return {key: measure for key, measure in self.measures.items() if key not in own}
+
     def __getitem__(self, key: str, copy_state: bool = True) -> RankMetric:
         """Return a metric by its key, with or without its prefix, or a synonym of one."""
         try:
@@ -348,7 +363,7 @@ class RankCollection(RowOwner, MetricCollection):
         """Return a printable table of base value, adjusted index and z-score of every metric by side."""
         from torchrankmetrics.metrics.summary import summarize
 
-        return summarize(self._synced_analysis(), self.measures.values())
+        return summarize(self._synced_analysis(), self._tabulated().values())
 
     def p_value_errors(self) -> dict[str, float]:
         """Return the error of every requested p-value: a standard error if it is simulated, else an estimate.
@@ -358,7 +373,7 @@ class RankCollection(RowOwner, MetricCollection):
         analysis = self._synced_analysis()
         return {
             key: one.log_p_value(analysis)[1]
-            for key, one in self.measures.items()
+            for key, one in self._tabulated().items()
             if one.view == "p_value"
         }
 
@@ -370,7 +385,7 @@ class RankCollection(RowOwner, MetricCollection):
         """
         from torchrankmetrics.metrics.breakdown import break_down
 
-        return break_down(self._synced_analysis(), self.measures.values(), names)
+        return break_down(self._synced_analysis(), self._tabulated().values(), names)
 
     def confidence_intervals(
         self,
@@ -403,7 +418,7 @@ class RankCollection(RowOwner, MetricCollection):
 
         analysis = self._synced_analysis()
         return confidence_intervals(
-            analysis, self.measures, confidence_level, method, cluster, n_resamples, seed
+            analysis, self._tabulated(), confidence_level, method, cluster, n_resamples, seed
         )
 
     def items(  # type: ignore[override]

@@ -156,7 +156,8 @@ def warn_of_rows(analysis: "Analysis", rows: Rows, flags: int) -> None:
             f"{analysis.num_nan} of {int(Columns(analysis.rows).count.sum())} ranking tasks have "
             "NaN scores, which count against the model: a NaN target ranks last, a NaN candidate "
             "above the target. So values may be too low. Check the model: "
-            "torch.isnan(scores).any()"
+            "torch.isnan(scores).any(). With similarity='cosine' a zero vector (norm 0) is the "
+            "usual cause"
         )
 
 
