@@ -14,7 +14,13 @@ MOST_CANDIDATES = (1 << 62) - 1
 
 def visible(text: str) -> str:
     """Escape characters without a glyph, such as control sequences of terminals."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(_visible_character(character) for character in text)
+
+
+def _visible_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def truncate(text: str, most: int = 80) -> str:

@@ -119,14 +119,13 @@ def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | 
     elif kind != "DistMult":
         return None, None
     table = Candidates(_as_real(node))
-    return (
-        EmbeddingScorer(
-            lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity
-        ),
-        EmbeddingScorer(
-            lambda r, t: _as_real(head(node[t], relation[r].conj())), table, similarity=similarity
-        ),
+    of_tails = EmbeddingScorer(
+        lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity
     )
+    of_heads = EmbeddingScorer(
+        lambda r, t: _as_real(head(node[t], relation[r].conj())), table, similarity=similarity
+    )
+    return of_tails, of_heads
 
 
 def _as_real(numbers: Tensor) -> Tensor:
@@ -166,15 +165,15 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
     parts = [_as_source(source, f"sources[{i}]") for i, source in enumerate(sources)]
     data = [source for source in sources if hasattr(source, "edge_index")]
     # Data guesses num_nodes and warns if it is not stored
-    numbers = {int(one.num_nodes) for one in data if any(key in one for key in ("num_nodes", "x"))}
+    numbers = {int(one.num_nodes) for one in data if "num_nodes" in one or "x" in one}
     if num_entities is None and len(numbers) > 1:
         raise ValueError(
             f"sources must number nodes alike, but they have {sorted(numbers)} nodes; pass "
             "num_entities"
         )
-    return KnownTriples(
-        *parts, num_entities=next(iter(numbers), None) if num_entities is None else num_entities
-    )
+    if num_entities is None:
+        num_entities = next(iter(numbers), None)
+    return KnownTriples(*parts, num_entities=num_entities)
 
 
 def ranks_of_predictions(

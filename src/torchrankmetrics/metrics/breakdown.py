@@ -81,11 +81,9 @@ class Groups:
     def values(self, measure: Measure) -> FloatArray:
         """Value of a measure in each group, (g,); NaN where it is undefined or has no expectation."""
         found = self._at_once(measure)
-        return (
-            np.array([measure.value_or_nan(part) for part in self._parts])
-            if found is None
-            else found
-        )
+        if found is not None:
+            return found
+        return np.array([measure.value_or_nan(part) for part in self._parts])
 
     @functools.cached_property
     def _parts(self) -> list[Analysis]:
@@ -241,11 +239,9 @@ class Breakdown(Rendered):
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
-        columns = [
-            Column(name, key=i == 0, metric=name if i > 1 else "")
-            for i, name in enumerate(self.columns)
-        ]
-        return Tabular(columns, self.rows, self.notes)
+        group, count, *metrics = self.columns
+        values = [Column(name, metric=name) for name in metrics]
+        return Tabular([Column(group, key=True), Column(count), *values], self.rows, self.notes)
 
     def _index(self, column: str) -> int:
         return self.columns.index(check_choice("column", column, self.columns))
@@ -265,8 +261,7 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
                 view.key: view for view in seen if view is not None and view.key not in columns
             }
     groups = Groups(analysis)
-    ids: list[Cell] = groups.ids.tolist()
-    labels = ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]
+    labels = [name_of(group, names) for group in groups.ids.tolist()]
     values = (groups.values(measure).tolist() for measure in columns.values())
     rows = tuple(zip(labels, groups.num_tasks.tolist(), *values, strict=True))
     return Breakdown(("group", "count", *columns), rows, tuple(sampled_notes(analysis)))

@@ -313,16 +313,12 @@ class RankMetric(RowOwner, Metric):
             num_relevant (array-like, default 1): for query metrics, relevant items of each query
                 (queries,), or one int.
         """
-        given: Any = (
-            ("num_candidates", num_candidates),
-            ("num_relevant", num_relevant),
-            ("weight", weight),
+        return self.measure.definition.moments_of_counts(
+            _without_masks(num_candidates, "num_candidates"),
+            _without_masks(num_relevant, "num_relevant"),
+            _without_masks(weight, "weight"),
+            self.measure.expectation,
         )
-        N, m, w = (
-            as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x
-            for name, x in given
-        )
-        return self.measure.definition.moments_of_counts(N, m, w, self.measure.expectation)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
@@ -475,6 +471,13 @@ class RankMetric(RowOwner, Metric):
             apply_to_collection(one, Tensor, Tensor.to, device) for one in values
         )
         return self
+
+
+def _without_masks(values: Any, name: str) -> Any:
+    """Read a tensor or masked array as an array; an error if an entry is masked."""
+    if isinstance(values, Tensor | np.ma.MaskedArray):
+        return as_array(values, name)
+    return values
 
 
 def _check_resampling(

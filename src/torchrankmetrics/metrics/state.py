@@ -219,8 +219,8 @@ def validated(rows: Tensor | Sequence[Tensor]) -> Tensor:
     from torchrankmetrics.table.entries import check_entries
     from torchrankmetrics.table.rank_table import RankTable
 
-    tables = [RankTable(block) for block in ([rows] if isinstance(rows, Tensor) else rows)]
-    joined = RankTable.concatenate(tables).rows
+    blocks = [rows] if isinstance(rows, Tensor) else rows
+    joined = RankTable.concatenate([RankTable(block) for block in blocks]).rows
     is_entry = Columns(joined).flags & fault.ENTRY > 0
     tasks = RankTable.from_numpy(RankTable(joined[~is_entry]).to_numpy()).rows
     return torch.cat([tasks, check_entries(joined[is_entry].cpu())]) if is_entry.any() else tasks

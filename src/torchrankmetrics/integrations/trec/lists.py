@@ -224,8 +224,10 @@ def _without_identical(lists: Documents, ignore: bool | None) -> Documents:
         )
     if not ignore:
         return lists
-    without = {q: {d: x for d, x in lists[q].items() if d != q} for q in found}
-    return {**lists, **without}
+    without = dict(lists)
+    for query in found:
+        without[query] = {name: x for name, x in lists[query].items() if name != query}
+    return without
 
 
 def _first_id(documents: Documents) -> str | None:

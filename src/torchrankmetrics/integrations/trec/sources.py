@@ -217,11 +217,17 @@ def _of_records(records: Any, kind: Kind) -> Iterator[Entry]:
         if columns is None:
             names = _fields(one, kind)
             columns = find_columns(names, kind, f"{kind}, record {place}")
-        values = one if isinstance(one, Mapping) else {name: getattr(one, name) for name in names}
+        values = _as_mapping(one, names)
         value = 1 if columns.value is None else values[names[columns.value]]
         query = values[names[columns.query]]
         document = values[names[columns.document]]
         yield Entry(query, document, value, place, columns.sign)
+
+
+def _as_mapping(record: Any, names: list[str]) -> Mapping[str, Any]:
+    if isinstance(record, Mapping):
+        return record
+    return {name: getattr(record, name) for name in names}
 
 
 def _iterated(records: Any, kind: Kind) -> Iterable[Any]:
