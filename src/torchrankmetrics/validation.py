@@ -77,7 +77,10 @@ def is_int(value: object) -> TypeGuard[int]:
 
 
 def one_number(value: object) -> float | None:
-    """Read one real number, Python's or NumPy's, or an array or a tensor without dimensions; None for other values."""
+    """Read one real number, or an array or a tensor without dimensions.
+
+    None for other values.
+    """
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, Real):

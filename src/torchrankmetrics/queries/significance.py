@@ -83,7 +83,10 @@ def query_p_value(
 
 
 def _as_task(definition: "QueryDefinition", terms: Terms) -> RankDefinition | None:
-    """The same metric of ranking tasks, if every query has one relevant item and such a metric is known."""
+    """The same metric of ranking tasks; None if it is unknown.
+
+    Every query must have one relevant item.
+    """
     if not all(m == 1 and gain is None for _, m, gain in terms.shapes):
         return None
     task = definition.kind.as_task()
@@ -141,7 +144,10 @@ def _terms(sample: QuerySample, is_graded: bool) -> Terms:
 
 
 def _distinct_gains(sample: QuerySample) -> tuple[list[FloatArray | None], IntArray]:
-    """Distinct gains of the relevant items of queries, None if all are 1, and which of them each query has."""
+    """Distinct gains of the relevant items of queries, and which of them each query has.
+
+    None instead of gains that are all 1.
+    """
     starts, _, gain, number = sample.levels
     levels = zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)
     found: dict[bytes, int] = {}

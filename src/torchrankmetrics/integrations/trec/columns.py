@@ -1,4 +1,4 @@
-"""Columns of frames, records and files with a header: which holds the query, the document and the value."""
+"""Columns of frames, records and files with a header: query, document and value."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

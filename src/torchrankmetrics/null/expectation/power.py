@@ -110,7 +110,10 @@ class _LaplaceIntegral:
 
 
 class _PowerSum:
-    """S = sum of v_i r_i^p relative to its mean mu, over pairs (N, v) by ascending max of v r^p / mu."""
+    """S = sum of v_i r_i^p relative to its mean mu.
+
+    Pairs (N, v) are sorted by the largest v r^p / mu.
+    """
 
     def __init__(self, counts: CandidateCounts, p: float) -> None:
         self._p = p
@@ -137,7 +140,10 @@ class _PowerSum:
         self._mean_before = np.append(0.0, np.cumsum(self._count * self._unit * mean[order]))
 
     def log_laplace(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu) for ascending t, each (len(t),)."""
+        """Lambda and log phi at ascending t, (len(t),) each.
+
+        Lambda(t) is log E exp(-t (S / mu - 1)), and log phi(t) is log E exp(-t S / mu).
+        """
         # the first pairs by their cumulants
         small = np.searchsorted(self.largest, _SERIES / t, side="right")
         excess = polyval(t, self._series[2:, small], tensor=False) * t**2
@@ -158,7 +164,7 @@ class _PowerSum:
         return excess, log_phi
 
     def _pairs(self, N: IntArray, unit: FloatArray, t: FloatArray) -> FloatArray:
-        """Lambda and log phi of pairs of one weight, N ascending, or of one N: (2, len(t), pairs)."""
+        """Lambda and log phi of pairs of one weight, N ascending, or of one N: (2, t, pairs)."""
         if self._p == 1:
             return _uniform(N.astype(np.float64), t[:, None] * unit)
         if unit[0] == unit[-1] and len(np.unique(unit)) == 1:
@@ -176,7 +182,7 @@ def _log_mean(total: float, total_excess: float) -> float:
 
 
 def _series_before(own: FloatArray) -> FloatArray:
-    """Taylor coefficients of log E exp(-t (S / mu - 1)) of all pairs before each one, (21, u + 1)."""
+    """Taylor coefficients of log E exp(-t (S / mu - 1)) of all earlier pairs, (21, u + 1)."""
     running = np.cumsum(own, axis=1, dtype=np.longdouble).astype(np.float64)
     before = running * (_SIGNS / _FACTORIALS)[:, None]
     return np.concatenate([np.zeros((_CUMULANTS + 1, 1)), before], axis=1)
@@ -250,7 +256,10 @@ def moments_of(kappa: FloatArray) -> FloatArray:
 
 
 def _groups(N: IntArray, unit: FloatArray) -> list[IntArray]:
-    """Split pairs into groups of one weight, or of one N, whichever are fewer: one rule serves each."""
+    """Split pairs into groups of one weight, or of one N, whichever are fewer.
+
+    One rule serves each group.
+    """
     if len(N) == 0:
         return []
     weights, by_weight = np.unique(unit, return_inverse=True)
@@ -344,7 +353,10 @@ def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> 
 def _moments_by_rule(
     rule: tuple[FloatArray, FloatArray] | None, spread: float, a: float
 ) -> Moments | None:
-    """Moments of (S / mu)^a - 1 by a Gauss rule; None without a rule, or if S is negative at a node."""
+    """Moments of (S / mu)^a - 1 by a Gauss rule.
+
+    None without a rule, or if S is negative at a node.
+    """
     if rule is None:
         return None
     nodes, weights = rule
@@ -365,7 +377,10 @@ def _agree(coarse: Moments, fine: Moments) -> bool:
 
 
 def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatArray] | None:
-    """Nodes and weights of the Gauss rule with these Hermite moments; None if they are too inexact."""
+    """Nodes and weights of the Gauss rule with these Hermite moments.
+
+    None if the moments are too inexact.
+    """
     size = 2 * nodes
     alpha = np.zeros(nodes)
     beta = np.zeros(nodes)

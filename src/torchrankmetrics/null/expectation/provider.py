@@ -1,4 +1,4 @@
-"""`ExpectationProvider`, the protocol of null moments; moments of all rank vectors, or random ones."""
+"""`ExpectationProvider`, the protocol of null moments; enumeration and simulation."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -38,7 +38,8 @@ class ExpectationProvider(Protocol):
 
     >>> from torchrankmetrics import RankMetric
     >>> from torchrankmetrics.null import MonteCarloExpectation
-    >>> RankMetric("adjusted_mrr", expectation=MonteCarloExpectation(samples=1000, seed=0)).moments([3, 5])
+    >>> provider = MonteCarloExpectation(samples=1000, seed=0)
+    >>> RankMetric("adjusted_mrr", expectation=provider).moments([3, 5])
     Moments(mean=0.5223833333333333, variance=0.04021225419864309)
     """
 
@@ -48,7 +49,9 @@ class ExpectationProvider(Protocol):
         counts: npt.ArrayLike | CandidateCounts | Sample,
         weight: npt.ArrayLike | None = None,
     ) -> Moments:
-        """Return the null mean and variance of the metric; the variance is exactly 0 if the metric cannot vary.
+        """Return the null mean and variance of the metric.
+
+        The variance is exactly 0 if the metric cannot vary.
 
         Args:
             definition (RankDefinition or QueryDefinition): the metric. ``definition.of_tasks`` is
@@ -90,7 +93,10 @@ class ExpectationUnavailableError(RankMetricError):
 
 
 class CachedExpectation(ExpectationProvider):
-    """Moments of ``_cached`` for the tasks on which a metric has a value; copies of a metric share the results."""
+    """Moments of ``_cached`` for the tasks on which a metric has a value.
+
+    Copies of a metric share the results.
+    """
 
     _cached: Callable[[Any, CandidateCounts], Moments]
 
@@ -130,7 +136,10 @@ def unavailable(
 
 
 def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Moments over all rank vectors, of any metric; None if the product of the N_i exceeds ``LIMIT``."""
+    """Moments over all rank vectors, of any metric.
+
+    None if the product of the N_i exceeds ``LIMIT``.
+    """
     free = counts.num_candidates > 1
     log_vectors = (counts.count[free] * np.log(counts.num_candidates[free])).sum()
     if log_vectors > math.log(LIMIT) + 1e-9:
@@ -184,7 +193,9 @@ class _Queries:
 
 
 class MonteCarloExpectation(CachedExpectation):
-    """Estimate null moments from random rankings; the same seed gives the same numbers in any order of calls.
+    """Estimate null moments from random rankings.
+
+    The same seed gives the same numbers in any order of calls.
 
     The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a
     nearly normal metric.
@@ -199,7 +210,8 @@ class MonteCarloExpectation(CachedExpectation):
 
     >>> from torchrankmetrics.null import MonteCarloExpectation
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
-    >>> round(MonteCarloExpectation(samples=10_000).moments(MEAN_RANK, [3, 5]).mean, 1)  # exact: 2.5
+    >>> moments = MonteCarloExpectation(samples=10_000).moments(MEAN_RANK, [3, 5])
+    >>> round(moments.mean, 1)  # exact: 2.5
     2.5
     """
 

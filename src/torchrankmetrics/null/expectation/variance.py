@@ -13,7 +13,10 @@ from torchrankmetrics.null.expectation.provider import unavailable
 
 
 def rank_variance(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Exact moments of sum v_i (r_i - mean)^2, from mean mu, variance s2 and fourth moment m4 of ranks."""
+    """Exact moments of sum v_i (r_i - mean)^2.
+
+    They follow from mean mu, variance s2 and fourth moment m4 of the ranks.
+    """
     N = counts.num_candidates.astype(np.float64)
     v = counts.weight
     c = counts.count
@@ -65,9 +68,9 @@ def _from_moments(moments: FloatArray) -> float:
 def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArray:
     """E[(V / E V - 1)^k], k = 0..4.
 
-    For ranks y centered and in units of sqrt(E V) and a normal Z, E exp(-e^2 V) is E_Z of the product
-    of E exp(-e^2 v y^2 + sqrt(2) e v y Z). The coefficients of this series in e are polynomials in Z,
-    so five Gauss-Hermite nodes are exact.
+    For ranks y centered and in units of sqrt(E V) and a normal Z, E exp(-e^2 V) is E_Z of the
+    product of E exp(-e^2 v y^2 + sqrt(2) e v y Z). The coefficients of this series in e are
+    polynomials in Z, so five Gauss-Hermite nodes are exact.
     """
     v = counts.weight
     raw = _moments_of_ranks(counts, math.sqrt(mean))
