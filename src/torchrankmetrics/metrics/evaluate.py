@@ -110,7 +110,8 @@ def evaluate(
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
     >>> import torch
-    >>> evaluate(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]), metrics=["mr", "amri"])
+    >>> scores = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]])
+    >>> evaluate(scores, torch.tensor([1, 2]), metrics=["mr", "amri"])
     {'mr': 1.5, 'amri': 0.5}
     """
     if (ranks is None) == (scores is None):

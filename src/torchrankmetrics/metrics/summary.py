@@ -1,4 +1,4 @@
-"""A printable table of an evaluation: base value, adjusted index and z-score of every metric, by side."""
+"""A printable table of an evaluation: three values of every metric, by side."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabu
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One metric on one side; ``index`` and ``z`` are NaN if undefined or without an expectation."""
+    """One metric on one side; ``index`` and ``z`` are NaN without an expectation."""
 
     side: str
     metric: str

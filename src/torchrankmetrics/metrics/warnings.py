@@ -189,7 +189,10 @@ def query_counterpart(name: str) -> str | None:
 
 
 def warn_of_competition(analysis: "Analysis", name: str, key: str, side: "Side") -> None:
-    """Warn once if relevant items of a query compete and retrieval has a query metric of this name."""
+    """Warn once if relevant items of a query compete in a metric of ranking tasks.
+
+    Retrieval has a query metric of the same name.
+    """
     instead = query_counterpart(name)
     if not instead or analysis.has_warned("competition"):
         return
