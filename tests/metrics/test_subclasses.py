@@ -142,20 +142,15 @@ def test_a_collection_that_overrides_update_or_compute_has_them_in_forward() -> 
     assert metrics([8]) != metrics.compute()
 
 
-@pytest.mark.parametrize(
-    ("table", "rows"),
-    [("summary", 1), ("breakdown", 3), ("confidence_intervals", 1), ("p_value_errors", 1)],
-)
-def test_tables_leave_out_an_overridden_compute_with_a_warning(table: str, rows: int) -> None:
-    metrics = RankCollection(
-        {"percent": Percent(), "mr": "mr", "p": RankMetric("mr", view="p_value")}
-    )
+@pytest.mark.parametrize("table", ["summary", "breakdown", "confidence_intervals"])
+def test_tables_leave_out_an_overridden_compute_with_a_warning(table: str) -> None:
+    metrics = RankCollection({"percent": Percent(), "mr": "mr"})
     metrics.update(Ranks([1, 4, 2] * 4, None, 9), group=[0, 1, 2] * 4)
-    with pytest.warns(RankMetricWarning, match="1 of 3 metrics .* are left out: percent"):
-        found = getattr(metrics, table)()
-    assert "percent" not in str(found)
-    assert "mrr" not in str(found)
-    assert len(getattr(found, "rows", found)) == rows
+    with pytest.warns(RankMetricWarning, match="1 of 2 metrics .* are left out: percent"):
+        text = str(getattr(metrics, table)())
+    assert "percent" not in text
+    assert "mrr" not in text
+    assert "mr" in text
 
 
 @pytest.mark.parametrize("fails", ["update", "compute"])

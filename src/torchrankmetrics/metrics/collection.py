@@ -402,7 +402,7 @@ class RankCollection(RowOwner, MetricCollection):
         analysis = self._synced_analysis()
         return {
             key: one.log_p_value(analysis)[1]
-            for key, one in self._tabulated().items()
+            for key, one in self.measures.items()
             if one.view == "p_value"
         }
 
