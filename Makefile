@@ -20,7 +20,8 @@ test-metric:
 		tests/invariants/test_queries.py tests/metrics/test_values.py tests/metrics/test_names.py \
 		tests/invariants/test_p_values.py tests/package/test_hoyt_table.py tests/package/test_docs.py \
 		tests/package/test_public_names.py tests/cli/test_cli.py tests/rendering/test_rendering.py \
-		-k "$(NAME) or every_metric or every_name or that_contributing_adds or desiderata \
+		tests/queries/test_queries_values.py tests/queries/test_queries_null.py \
+		-k "$(NAME) or every_form or every_metric or every_name or that_contributing_adds or desiderata \
 		or names_of_metrics or list_of_metrics or page_of_metrics"
 
 format:

@@ -1,4 +1,4 @@
-"""Stateful rank-based metrics for PyTorch: filtered ranks, chance-adjusted values, exact across processes."""
+"""Stateful rank-based metrics for PyTorch, with filtered ranks and chance-adjusted values."""
 
 import lazy_loader
 

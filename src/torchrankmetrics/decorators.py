@@ -1,4 +1,4 @@
-"""Decorators of public functions: hints for unexpected keywords, and no tracing by ``torch.compile``."""
+"""Decorators of public functions: hints for keywords, and no tracing by ``torch.compile``."""
 
 import difflib
 import functools
@@ -33,16 +33,22 @@ _NOTES |= dict.fromkeys(
 _HINTS = {
     "k ks": "a cut is part of a name: metrics=['hits@10', 'ndcg@10']",
     "top_k": (
-        "a cut is part of a name: metrics=['hits@10', 'ndcg@10']; the best candidates of each query "
-        "are returned by rank_triples, rank_facts, rank_complex_queries, rank_alignment and "
+        "a cut is part of a name: metrics=['hits@10', 'ndcg@10']; the best candidates of each "
+        "query are returned by rank_triples, rank_facts, rank_complex_queries, rank_alignment and "
         "rank_embeddings with top_k="
     ),
-    "higher_is_better distance distances": "of scores higher is better: pass the negative of distances",
+    "higher_is_better distance distances": (
+        "of scores higher is better: pass the negative of distances"
+    ),
     "y_pred_pos y_pred_neg": "pass Ranks.from_negatives(dict of y_pred_pos and y_pred_neg)",
-    "num_candidates": "ranks go in with their number of candidates: Ranks(ranks, None, num_candidates)",
+    "num_candidates": (
+        "ranks go in with their number of candidates: Ranks(ranks, None, num_candidates)"
+    ),
 }
 _TOO_MANY = {
-    "compare": "pass more than two models as a dict: compare({'a': ..., 'b': ..., 'c': ...}, metric)"
+    "compare": (
+        "pass more than two models as a dict: compare({'a': ..., 'b': ..., 'c': ...}, metric)"
+    )
 }
 _MISSING = {
     "known": "pass KnownTriples(train, valid, test) for filtered ranks, or None for raw ranks",
@@ -52,7 +58,10 @@ _REASON = "ranks are computed eagerly: leave metrics out of programs that are ex
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function eagerly inside ``torch.compile``, with a graph break before it; errors as ``suggest_keywords``."""
+    """Run a function eagerly inside ``torch.compile``, with a graph break before it.
+
+    Errors as ``suggest_keywords``.
+    """
 
     @functools.cache
     def disabled() -> Callable[P, R]:
@@ -79,7 +88,10 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the keyword that was probably meant to errors of calls that do not fit; a call that fits costs nothing."""
+    """Add the keyword that was probably meant to errors of calls that do not fit.
+
+    A call that fits costs nothing.
+    """
     check = _check_of_calls(function)
 
     @functools.wraps(function)
@@ -94,7 +106,10 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _check_of_calls(function: Callable[..., Any]) -> Callable[..., None]:
-    """Return a function that raises TypeError for arguments that do not fit, with the keyword that was meant."""
+    """Return a function that raises TypeError for arguments that do not fit.
+
+    The error names the keyword that was meant.
+    """
     signature = inspect.signature(function)
     is_method = next(iter(signature.parameters)) == "self"
     known = [name for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD][
@@ -123,7 +138,7 @@ def _check_of_calls(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _hint_for(given: Iterable[str], parameters: Iterable[str]) -> str:
-    """Return the hint for the first keyword that a function does not have; "" without a similar one."""
+    """Return the hint for the first unknown keyword of a function; "" without a similar one."""
     known = list(parameters)
     for key in given:
         if key not in known:

@@ -32,7 +32,13 @@ def write_whole(path: Source, content: bytes | Iterable[bytes | memoryview]) -> 
 def natural(text: str) -> list[tuple[bool, int, str]]:
     """A key that sorts numbers in texts by their value."""
     parts = filter(None, re.split(r"(\d+)", text))
-    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+    return [_part_key(part) for part in parts]
+
+
+def _part_key(part: str) -> tuple[bool, int, str]:
+    if part.isdecimal():
+        return False, int(part), part
+    return True, 0, part
 
 
 def _replace(target: Path, parts: Iterable[bytes | memoryview], new: bool) -> None:

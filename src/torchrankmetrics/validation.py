@@ -14,7 +14,13 @@ MOST_CANDIDATES = (1 << 62) - 1
 
 def visible(text: str) -> str:
     """Escape characters without a glyph, such as control sequences of terminals."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(_visible_character(character) for character in text)
+
+
+def _visible_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def truncate(text: str, most: int = 80) -> str:
@@ -71,7 +77,10 @@ def is_int(value: object) -> TypeGuard[int]:
 
 
 def one_number(value: object) -> float | None:
-    """Read one real number, Python's or NumPy's, or an array or a tensor without dimensions; None for other values."""
+    """Read one real number, or an array or a tensor without dimensions.
+
+    None for other values.
+    """
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, Real):

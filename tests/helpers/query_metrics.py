@@ -9,28 +9,23 @@ import torch
 import reference_queries as exact
 from torchrankmetrics.definitions import AtMost, Power
 from torchrankmetrics.kg import KnownPositives
+from torchrankmetrics.metrics.registry import NUMBERED, PLACES, WHOLE
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.sample import QuerySample
 
+# metrics with a cut-off, as functions of it, and their formulas
 CUT = [
-    (d.recall_at, exact.recall),
-    (d.precision_at, exact.precision),
-    (d.success_at, exact.success),
-    (d.first_reciprocal_rank, exact.rr),
-    (d.average_precision, exact.ap),
-    (d.normalized_dcg, exact.ndcg),
-    (d.capped_recall_at, exact.recall_cap),
-    (d.f1_at, exact.f1),
-    (d.capped_average_precision, exact.ap_cap),
-    (d.fall_out_at, exact.fall_out),
+    (NUMBERED[PLACES][name.removesuffix(f"_at_{k}")].definition, formula)
+    for name, (formula, k) in exact.NAMES.items()
+    if k is not None
 ]
-UNCUT = [
-    (d.first_reciprocal_rank(), exact.rr),
-    (d.average_precision(), exact.ap),
-    (d.normalized_dcg(), exact.ndcg),
-    (d.R_PRECISION, exact.r_precision),
-    (d.QUERY_AUC, exact.auc),
-    (d.FIRST_MEAN_RANK, exact.first_mr),
+# definition, and the value of ranks among N candidates
+METRICS = [
+    (WHOLE[name].definition(), lambda ranks, N, f=formula: f(ranks, N, None))
+    for name, (formula, k) in exact.NAMES.items()
+    if k is None
+]
+METRICS += [
     (d.QueryDefinition("mean_rank", f=Power(1)), lambda ranks, N: sum(ranks) / len(ranks)),
     (d.rank_biased_precision(0.5), lambda ranks, N: sum(Fraction(1, 2) ** r for r in ranks)),
     (
@@ -42,8 +37,7 @@ UNCUT = [
         lambda ranks, N: sum(r <= 2 for r in ranks) / len(ranks) ** 0.5,
     ),
 ]
-# definition, and the value of ranks among N candidates
-METRICS = UNCUT + [
+METRICS += [
     (make(k), lambda ranks, N, f=f, k=k: f(ranks, N, k))
     for make, f in CUT
     for k in (1, 2, 3, 5, 12)

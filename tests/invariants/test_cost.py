@@ -52,7 +52,7 @@ def test_null_moments_see_distinct_candidate_counts_only():
             seen.append(len(counts.num_candidates))
             return DEFAULT_EXPECTATION.moments(definition, counts, weights)
 
-        def answers(self, definition):
+        def supports(self, definition):
             return True
 
     N = torch.arange(30_000) % 7 + 5

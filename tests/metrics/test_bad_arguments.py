@@ -204,7 +204,7 @@ def test_a_metric_without_exact_moments_raises_with_the_remedy():
         metric.compute()
 
     class Never(ExactExpectation):
-        def answers(self, definition):
+        def supports(self, definition):
             return False
 
     with pytest.raises(ValueError, match=r"'mr' has no moments from expectation=.*None for exact"):

@@ -14,6 +14,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker, Running
 
 from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankMetric, Ranks
+from torchrankmetrics.errors import RankMetricWarning
 from worker_pool import WorkerPool
 
 
@@ -139,6 +140,17 @@ def test_a_collection_that_overrides_update_or_compute_has_them_in_forward() -> 
         assert metrics()["mr"].isnan()
     assert plain(metrics.compute()) == {"mr": -3, "count": -3}
     assert metrics([8]) != metrics.compute()
+
+
+@pytest.mark.parametrize("table", ["summary", "breakdown", "confidence_intervals"])
+def test_tables_leave_out_an_overridden_compute_with_a_warning(table: str) -> None:
+    metrics = RankCollection({"percent": Percent(), "mr": "mr"})
+    metrics.update(Ranks([1, 4, 2] * 4, None, 9), group=[0, 1, 2] * 4)
+    with pytest.warns(RankMetricWarning, match="1 of 2 metrics .* are left out: percent"):
+        text = str(getattr(metrics, table)())
+    assert "percent" not in text
+    assert "mrr" not in text
+    assert "mr" in text
 
 
 @pytest.mark.parametrize("fails", ["update", "compute"])

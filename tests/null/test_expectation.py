@@ -155,7 +155,7 @@ def test_precomputed_ignores_the_tasks_at_hand():
 )
 def test_no_null(provider):
     for metric in (d.RANK_COUNT, d.TIE_RATE):
-        assert not provider.answers(metric)
+        assert not provider.supports(metric)
         with pytest.raises(ExpectationUnavailableError, match="no null"):
             provider.moments(metric, [3])
 
@@ -171,7 +171,7 @@ def test_no_null(provider):
 def test_an_unavailable_expectation_raises_with_the_remedy(metric, weights):
     with pytest.raises(ExpectationUnavailableError, match=r"2,000,000.*MonteCarloExpectation"):
         DEFAULT_EXPECTATION.moments(metric, [50] * 20, weights)
-    assert DEFAULT_EXPECTATION.answers(metric)
+    assert DEFAULT_EXPECTATION.supports(metric)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")
 class Fixed:
     def __init__(self, found: Any, served: Callable[[Any], bool] = lambda definition: True) -> None:
         self.found = found
-        self.answers = served
+        self.supports = served
 
     def moments(self, definition: Any, counts: Any, weight: Any = None) -> Any:
         if isinstance(self.found, Exception):
@@ -90,8 +90,8 @@ class OnlyMoments:
         return Moments(0.0, 1.0)
 
 
-class OnlyAnswers:
-    def answers(self, definition: Any) -> bool:
+class OnlySupports:
+    def supports(self, definition: Any) -> bool:
         return True
 
 
@@ -99,8 +99,8 @@ class OnlyAnswers:
 @pytest.mark.parametrize(
     ("provider", "message"),
     [
-        (OnlyMoments(), r"without answers\(definition\)"),
-        (OnlyAnswers(), r"without moments\(definition, counts, weight\)"),
+        (OnlyMoments(), r"without supports\(definition\)"),
+        (OnlySupports(), r"without moments\(definition, counts, weight\)"),
         (3, "got 3 without"),
         (MonteCarloExpectation, "an instance .* a class"),
     ],

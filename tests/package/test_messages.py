@@ -216,7 +216,8 @@ def test_nan_scores_are_reported_with_consequence_and_remedy() -> None:
     assert str(caught[0].message) == (
         "1 of 1 ranking tasks have NaN scores, which count against the model: a NaN target ranks "
         "last, a NaN candidate above the target. So values may be too low. Check the model: "
-        "torch.isnan(scores).any()"
+        "torch.isnan(scores).any(). With similarity='cosine' a zero vector (norm 0) is the "
+        "usual cause"
     )
 
 

@@ -59,6 +59,6 @@ class PrecomputedExpectation(ExpectationProvider):
             )
         return self._provider.moments(definition, self.counts)
 
-    def answers(self, definition: Definition) -> bool:
+    def supports(self, definition: Definition) -> bool:
         """Whether the provider of the moments supports the definition, a metric of ranking tasks."""
-        return definition.of_tasks is not None and self._provider.answers(definition)
+        return definition.of_tasks is not None and self._provider.supports(definition)

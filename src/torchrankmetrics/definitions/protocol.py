@@ -102,7 +102,7 @@ class MetricDefinition:
 
     def has_expectation(self, expectation: "ExpectationProvider") -> bool:
         """Whether null moments are available from a provider."""
-        return expectation.answers(self)
+        return expectation.supports(self)
 
     def best(self, moments: Moments) -> float | None:
         """Best value, None without one."""

@@ -13,7 +13,9 @@ except ModuleNotFoundError as error:
 
 
 class EarlyStopping(lightning.EarlyStopping):
-    """Lightning's ``EarlyStopping`` that takes any name of a metric, and its direction, from the module's collections.
+    """Lightning's ``EarlyStopping`` that takes any name of a metric.
+
+    The direction is read from the module's collections.
 
     Args:
         monitor (str): name of a metric with or without the prefix of its collection, such as

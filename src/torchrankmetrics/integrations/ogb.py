@@ -24,7 +24,7 @@ OGB_METRICS |= dict.fromkeys(("ogbl-citation2", "ogbl-wikikg2", "ogbl-biokg"), "
 
 
 class Evaluator:
-    """``ogb.linkproppred.Evaluator``: the same name, attributes, dicts and numbers, and also the ranks.
+    """``ogb.linkproppred.Evaluator`` with ranks; name, attributes, dicts and numbers are the same.
 
     Ties follow OGB: hits@K counts pessimistic ranks, the lists of MRR come from realistic ones,
     ROC-AUC counts ties as a half. Unlike OGB, a NaN never helps, and every dataset accepts arrays
@@ -111,11 +111,14 @@ class Evaluator:
 
 
 class Result(dict[str, float | Tensor]):
-    """Result of ``eval``: OGB's dict, with the ``ranks`` of the positives, marked as sampled, and ``eval_metric``.
+    """Result of ``eval``: OGB's dict, with ``ranks`` of the positives and ``eval_metric``.
+
+    The ranks are marked as sampled.
 
     >>> import torch
     >>> from torchrankmetrics.integrations.ogb import Evaluator
-    >>> scores = {"y_pred_pos": torch.tensor([0.9, 0.5]), "y_pred_neg": torch.tensor([0.6, 0.7, 0.1])}
+    >>> positive, negative = torch.tensor([0.9, 0.5]), torch.tensor([0.6, 0.7, 0.1])
+    >>> scores = {"y_pred_pos": positive, "y_pred_neg": negative}
     >>> result = Evaluator("ogbl-citation2").eval(scores)
     >>> result.ranks
     Ranks(optimistic=[1, 3], pessimistic=[1, 3], num_candidates=[4, 4])
@@ -125,5 +128,8 @@ class Result(dict[str, float | Tensor]):
     eval_metric: str
 
     def evaluate(self, metrics: Metrics | None = None, **options: Any) -> dict[str, float]:
-        """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``."""
+        """Values of the ranks by canonical key.
+
+        Arguments and errors as ``torchrankmetrics.evaluate``.
+        """
         return evaluate(self.ranks, metrics=metrics, **options)

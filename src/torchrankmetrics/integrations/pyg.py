@@ -1,4 +1,4 @@
-"""PyTorch Geometric: ranks of its KGE models, known triples from its Data, ranks from its top-k predictions.
+"""PyTorch Geometric: ranks of KGE models and of top-k predictions, known triples of Data.
 
 PyG itself is not imported: a model scores (heads, relations, tails), data have edge_index and
 edge_type.
@@ -92,7 +92,7 @@ def rank_triples(
 
 
 def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | tuple[None, None]:
-    """Scorers of tails and heads for the models of PyG whose score is a similarity of a query and a node."""
+    """Scorers of tails and heads, for models whose score is a similarity of query and node."""
     kind = type(model).__name__
     # scores of subclasses may differ
     is_own = type(model).__module__ == f"torch_geometric.nn.kge.{kind.lower()}"
@@ -119,14 +119,13 @@ def _embedding_scorers(model: Any) -> tuple[EmbeddingScorer, EmbeddingScorer] | 
     elif kind != "DistMult":
         return None, None
     table = Candidates(_as_real(node))
-    return (
-        EmbeddingScorer(
-            lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity
-        ),
-        EmbeddingScorer(
-            lambda r, t: _as_real(head(node[t], relation[r].conj())), table, similarity=similarity
-        ),
+    of_tails = EmbeddingScorer(
+        lambda h, r: _as_real(tail(node[h], relation[r])), table, similarity=similarity
     )
+    of_heads = EmbeddingScorer(
+        lambda r, t: _as_real(head(node[t], relation[r].conj())), table, similarity=similarity
+    )
+    return of_tails, of_heads
 
 
 def _as_real(numbers: Tensor) -> Tensor:
@@ -154,7 +153,8 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
 
     >>> import torch
     >>> from torchrankmetrics.integrations.pyg import known_triples
-    >>> known = known_triples((torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])), num_entities=5)
+    >>> edges = torch.tensor([[0, 0], [1, 2]])
+    >>> known = known_triples((edges, torch.tensor([0, 0])), num_entities=5)
     >>> known.num_candidates([[0, 0, 1]], "tail")
     tensor([4])
     """
@@ -166,15 +166,15 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
     parts = [_as_source(source, f"sources[{i}]") for i, source in enumerate(sources)]
     data = [source for source in sources if hasattr(source, "edge_index")]
     # Data guesses num_nodes and warns if it is not stored
-    numbers = {int(one.num_nodes) for one in data if any(key in one for key in ("num_nodes", "x"))}
+    numbers = {int(one.num_nodes) for one in data if "num_nodes" in one or "x" in one}
     if num_entities is None and len(numbers) > 1:
         raise ValueError(
             f"sources must number nodes alike, but they have {sorted(numbers)} nodes; pass "
             "num_entities"
         )
-    return KnownTriples(
-        *parts, num_entities=next(iter(numbers), None) if num_entities is None else num_entities
-    )
+    if num_entities is None:
+        num_entities = next(iter(numbers), None)
+    return KnownTriples(*parts, num_entities=num_entities)
 
 
 def ranks_of_predictions(
@@ -184,7 +184,9 @@ def ranks_of_predictions(
     *,
     edge_label_weight: Numbers | None = None,
 ) -> Ranks:
-    """Compute ranks of the true edges from the input of PyG's ``LinkPred`` metrics: the top k of every source node.
+    """Compute ranks of the true edges from the input of PyG's ``LinkPred`` metrics.
+
+    The input is the top k of every source node.
 
     Destinations that are not listed are tied below the list, and other true edges of the same
     source are not candidates. Without ``num_dst_nodes``, destinations that are not listed
@@ -256,7 +258,7 @@ def _check_edges(name: str, row: Tensor, column: Tensor, num_rows: int, size: in
 
 
 def _as_source(source: Any, name: str) -> Tensor:
-    """Triples (n, 3) int64 of ``Data``, (edge_index, edge_type), (heads, relations, tails) or (n, 3)."""
+    """Triples (n, 3) int64 of a source, in every form that ``known_triples`` takes."""
     if isinstance(source, tuple) and len(source) == 2:
         index, kind = source
     elif hasattr(source, "edge_index"):

@@ -1,4 +1,4 @@
-"""PyKEEN: evaluators for its pipelines, rank tables from its results, and the direction of a metric."""
+"""PyKEEN: evaluators for its pipelines, rank tables, and the direction of a metric."""
 
 from __future__ import annotations  # the reference is built without PyKEEN
 
@@ -61,7 +61,9 @@ def pykeen_keys(key: str, measure: Measure) -> list[Key]:
 
 
 class RankResults(pykeen.RankBasedMetricResults):
-    """Results under PyKEEN's keys; other metrics have their canonical name: ``both.realistic.tie_rate``.
+    """Results under PyKEEN's keys.
+
+    Metrics that PyKEEN does not have keep their canonical name: ``both.realistic.tie_rate``.
 
     PyKEEN's adjusted and z-scored hits have one key for all k, ``adjusted_hits_at_k``: here it is k
     = 10.
@@ -88,7 +90,10 @@ class RankResults(pykeen.RankBasedMetricResults):
 
     @classmethod
     def key_from_string(cls, s: str | None) -> Key:
-        """Read any name of a metric, PyKEEN's or ours, as PyKEEN's key; ValueError if it is unknown."""
+        """Read any name of a metric, PyKEEN's or ours, as PyKEEN's key.
+
+        Raises ValueError for an unknown name.
+        """
         try:
             measure = parse_name("mrr" if s is None else s).measure()
         except ValueError:
@@ -314,18 +319,22 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
         self._ranked[target] = first + len(own)
 
     def clear(self) -> None:
-        """Reset the ranks; PyKEEN calls it before each evaluation, but not in its evaluation loops."""
+        """Reset the ranks; PyKEEN calls it before an evaluation, except in evaluation loops."""
         self.collection.reset()
         self._lost: dict[Side, Tensor] = {}  # columns that were NaN in every row
         self._ranked: dict[Side, int] = {}  # number of ranked triples; empty before an evaluation
 
     def finalize(self) -> RankResults:
-        """Return the results of the ranked sides; ``collection`` stores the ranks until the next batch."""
+        """Return the results of the ranked sides.
+
+        ``collection`` stores the ranks until the next batch.
+        """
         if not self._ranked:
             raise ValueError("no ranks: call evaluate first")
         for target, columns in self._lost.items():
             if (lost := columns.nonzero()[:, 0].tolist()) and self._ranked[target] > 1:
-                some = f"{len(lost)} of {len(columns)} columns of the {target} scores {shorten(tuple(lost))}"
+                number = f"{len(lost)} of {len(columns)} columns"
+                some = f"{number} of the {target} scores {shorten(tuple(lost))}"
                 remedy = "pass known= to the evaluator: then a NaN score counts against the model"
                 warn(f"{some} were NaN in every row and were excluded as filtered; {remedy}")
         values = self.collection.compute()
@@ -357,7 +366,10 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
     def _exclude(
         self, hrt_batch: Tensor, target: Side, scores: Tensor, own: Tensor, mask: Tensor | None
     ) -> Any:
-        """Return the excluded candidates of scores (B, N) with target columns own (B,): bool or (rows, columns)."""
+        """Return the excluded candidates of scores (B, N), as bool or as (rows, columns).
+
+        The target of row i is in column own[i].
+        """
         if self._known is None:
             if mask is not None or not self.filtered:
                 return None if mask is None else mask != 0
@@ -392,7 +404,9 @@ class RankCollectionEvaluator(pykeen.Evaluator[Key]):
 
 
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
-    """``RankCollectionEvaluator`` that ranks each true entity among sampled ones, as ``SampledRankBasedEvaluator``.
+    """``RankCollectionEvaluator`` that ranks each true entity among sampled ones.
+
+    It samples as PyKEEN's ``SampledRankBasedEvaluator``.
 
     The ranks are marked as sampled. Sampled candidates that the evaluation
     filters are excluded.
@@ -495,7 +509,9 @@ for _evaluator in (RankCollectionEvaluator, SampledRankCollectionEvaluator):
 def early_stopping(
     metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None, **options: Any
 ) -> dict[str, Any]:
-    """``stopper_kwargs`` of PyKEEN's early stopper with the direction of the metric, which PyKEEN does not look at.
+    """``stopper_kwargs`` of PyKEEN's early stopper with the direction of the metric.
+
+    PyKEEN does not look at the direction.
 
     Args:
         metric (str, default "mrr"): any name of one that the evaluator computes.

@@ -101,7 +101,9 @@ def adjust(
     view: View = "adjusted_index",
     expectation: Provider = None,
 ) -> float | Rounded:
-    """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
+    """Return the chance-adjusted view of a published base value.
+
+    It needs the candidate counts of the test set.
 
     Args:
         value (float or str): the base value; a str of digits, such as "0.355", represents all

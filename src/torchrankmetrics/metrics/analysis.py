@@ -191,11 +191,12 @@ class Analysis:
         queries = self.queries_for(definition)
         check_empty_queries(self, definition, side, empty_queries)
         selected = used_queries(definition, queries, side, empty_queries)
-        key = queries, average, selected.tobytes()
-        return self.once(
-            key,
-            lambda: query_sample_of(queries if selected.all() else queries.take(selected), average),
-        )
+
+        def read() -> "QuerySample":
+            used = queries if selected.all() else queries.take(selected)
+            return query_sample_of(used, average)
+
+        return self.once((queries, average, selected.tobytes()), read)
 
     @property
     def group(self) -> IntArray:

@@ -53,7 +53,10 @@ class Runs:
 def _sum_by_group(
     group: IntArray, values: IntArray, mass: npt.NDArray[Any]
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Find the distinct pairs of group and value, in order, and the mass of each, added in the order given."""
+    """Find the distinct pairs of group and value, in order, and the mass of each.
+
+    The masses of a pair are added in the order given.
+    """
     span = int(values.max(initial=0)) + 1
     if span > 1 << 31:  # too large for one integer with a group
         known_values, index = np.unique(values, return_inverse=True)
@@ -64,7 +67,10 @@ def _sum_by_group(
 
 
 class Groups:
-    """The groups of an analysis, by ascending id; samples, histograms and values are computed once."""
+    """The groups of an analysis, by ascending id.
+
+    Samples, histograms and values are computed once.
+    """
 
     def __init__(self, analysis: Analysis) -> None:
         order = np.argsort(analysis.group, kind="stable")
@@ -79,13 +85,14 @@ class Groups:
         self._once = functools.cache(lambda method, *arguments: method(*arguments))
 
     def values(self, measure: Measure) -> FloatArray:
-        """Value of a measure in each group, (g,); NaN where it is undefined or has no expectation."""
+        """Value of a measure in each group, (g,).
+
+        NaN where it is undefined or has no expectation.
+        """
         found = self._at_once(measure)
-        return (
-            np.array([measure.value_or_nan(part) for part in self._parts])
-            if found is None
-            else found
-        )
+        if found is not None:
+            return found
+        return np.array([measure.value_or_nan(part) for part in self._parts])
 
     @functools.cached_property
     def _parts(self) -> list[Analysis]:
@@ -118,7 +125,10 @@ class Groups:
             return np.where(scale == 0, math.nan, (base - offset) / scale + 0.0)
 
     def _sample(self, side: Side, min_candidates: int) -> tuple[RankSample, IntArray]:
-        """Tasks of a side with at least so many candidates, group after group, and their groups, from 0."""
+        """Tasks of a side with at least so many candidates, and their groups, from 0.
+
+        Tasks are sorted by group.
+        """
         selected = used(self.rows, side, min_candidates)
         if selected.all():
             return self._all, self.index
@@ -127,7 +137,10 @@ class Groups:
     def _base(
         self, definition: RankDefinition, rank_type: RankType, side: Side
     ) -> FloatArray | None:
-        """Base value of each group, NaN without tasks; None if each group must be computed separately."""
+        """Base value of each group, NaN without tasks.
+
+        None if each group must be computed separately.
+        """
         if definition.aggregation != "mean" or rank_type == "expected" or definition.is_power_mean:
             return None
         key = side, definition.min_candidates, rank_type, definition.uses_candidates
@@ -169,7 +182,7 @@ class Groups:
     def _counts(
         self, side: Side, min_candidates: int
     ) -> tuple[Runs, IntArray, npt.NDArray[np.intp], FloatArray, IntArray]:
-        """``CandidateCounts`` of each group: runs, distinct N, index into them, weight and number of tasks."""
+        """Counts of each group: runs, distinct N, index into them, weight and number of tasks."""
         sample, group = self._once(self._sample, side, min_candidates)
         N = sample.known_candidates
         weight = sample.weight
@@ -198,7 +211,9 @@ Cell = int | float | str
 
 @dataclass(frozen=True)
 class Breakdown(Rendered):
-    """One row per group: group (its name or id), count, and base value, adjusted index and z-score of every metric.
+    """One row per group: group (its name or id), count, and three values of every metric.
+
+    The values are base value, adjusted index and z-score.
 
     Attributes:
         columns: names of the columns.
@@ -241,11 +256,9 @@ class Breakdown(Rendered):
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
-        columns = [
-            Column(name, key=i == 0, metric=name if i > 1 else "")
-            for i, name in enumerate(self.columns)
-        ]
-        return Tabular(columns, self.rows, self.notes)
+        group, count, *metrics = self.columns
+        values = [Column(name, metric=name) for name in metrics]
+        return Tabular([Column(group, key=True), Column(count), *values], self.rows, self.notes)
 
     def _index(self, column: str) -> int:
         return self.columns.index(check_choice("column", column, self.columns))
@@ -265,8 +278,7 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
                 view.key: view for view in seen if view is not None and view.key not in columns
             }
     groups = Groups(analysis)
-    ids: list[Cell] = groups.ids.tolist()
-    labels = ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]
+    labels = [name_of(group, names) for group in groups.ids.tolist()]
     values = (groups.values(measure).tolist() for measure in columns.values())
     rows = tuple(zip(labels, groups.num_tasks.tolist(), *values, strict=True))
     return Breakdown(("group", "count", *columns), rows, tuple(sampled_notes(analysis)))

@@ -1,4 +1,4 @@
-"""`RowBuffer`: the rows of a metric or a collection, who may append to them, their analysis and their gather."""
+"""`RowBuffer`: the rows of a metric or a collection, with their analysis and their gather."""
 
 import os
 import threading
@@ -50,15 +50,17 @@ class Content:
 
 
 class RowBuffer(list[Tensor]):
-    """Blocks of rows, int64 (n_i, 10), that are never written in place: a list state, which torchmetrics can share.
+    """Blocks of rows, int64 (n_i, 10), that are never written in place.
+
+    They are a list state, which torchmetrics can share.
 
     **Who may append.** Only the owner of a buffer appends to it; anyone else appends to a copy, and
     owns the copy. A metric owns the buffer that it fills, until torchmetrics assigns the buffer to
     another metric: then no metric owns it. A collection owns the buffer of its members, and an
     update of a member raises. A plain ``MetricCollection`` takes members over through ``items()``,
     so this call releases the buffer: members may be updated from then on, each in a copy. The next
-    update of the collection claims the buffer again, or raises if a member was updated or taken over
-    in the meantime. Copies of a buffer have no owner; the copy of a collection owns its copy.
+    update of the collection claims the buffer again, or raises if a member was updated or taken
+    over in the meantime. Copies of a buffer have no owner; the copy of a collection owns its copy.
     """
 
     is_batch = False  # whether it holds the batch of a ``forward`` alone
@@ -116,7 +118,10 @@ class RowBuffer(list[Tensor]):
         return batch
 
     def assigned_to(self, metric: "RankMetric") -> "RowBuffer":
-        """Return the buffer, after an assignment to a metric; no metric owns a buffer of two metrics."""
+        """Return the buffer, after an assignment to a metric.
+
+        No metric owns a buffer of two metrics.
+        """
         if self.collection is None and self.owner is not metric:
             self._owner = None
         return self
@@ -158,7 +163,10 @@ class RowBuffer(list[Tensor]):
 
     @property
     def content(self) -> Content:
-        """Identity of the rows; a new one after each change of the number of blocks or of the last block."""
+        """Identity of the rows.
+
+        It changes with the number of blocks and with the last block.
+        """
         if self._seen is None or self._seen[0] != len(self) or self._seen[1] is not self._last:
             self._seen = len(self), self._last, Content()
         return self._seen[2]  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""`RankCollection`: many metrics with one buffer of rows, one pass over the scores and one gather."""
+"""`RankCollection`: many metrics with one buffer, one pass over the scores and one gather."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -40,7 +40,9 @@ Members = MetricCollection | Sequence[Member]
 
 
 class RankCollection(RowOwner, MetricCollection):
-    """A ``MetricCollection`` of rank metrics that ranks each batch once and stores its rows once for all metrics.
+    """A ``MetricCollection`` of rank metrics that ranks each batch once for all metrics.
+
+    The rows are stored once, too.
 
     Args:
         metrics (str, sequence or mapping, default None): names (any synonym), ``RankMetric``
@@ -76,9 +78,10 @@ class RankCollection(RowOwner, MetricCollection):
         >>> import torch
         >>> from torchrankmetrics import RankCollection
         >>> collection = RankCollection(["mrr", "amri"], prefix="val/")
-        >>> collection.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]))
-        >>> collection.compute()
-        {'val/mrr': tensor(0.7500, dtype=torch.float64), 'val/amri': tensor(0.5000, dtype=torch.float64)}
+        >>> scores = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]])
+        >>> collection.update(scores, torch.tensor([1, 2]))
+        >>> {name: value.item() for name, value in collection.compute().items()}
+        {'val/mrr': 0.75, 'val/amri': 0.5}
     """
 
     # TorchScript compiles all other properties of a module
@@ -113,7 +116,9 @@ class RankCollection(RowOwner, MetricCollection):
         self._persistent = {KEY: False}
         self.rows = RowBuffer(merges=storage == "counts")
         chosen: Any = DEFAULT_METRICS if metrics is None else metrics
-        super().__init__(chosen, *additional_metrics, prefix=prefix, postfix=postfix)  # type: ignore[arg-type]  # adds them
+        names = {"prefix": prefix, "postfix": postfix}
+        # adds the metrics
+        super().__init__(chosen, *additional_metrics, **names)  # type: ignore[arg-type]
 
     def add_metrics(  # type: ignore[override]  # names are metrics here
         self,
@@ -205,13 +210,19 @@ class RankCollection(RowOwner, MetricCollection):
 
     @eager
     def compute(self) -> dict[str, Tensor]:
-        """Value of each metric by its key, 0-d float64, over all tasks so far; NaN without tasks or where undefined."""
+        """Value of each metric by its key, 0-d float64, over all tasks so far.
+
+        NaN without tasks or where it is undefined.
+        """
         if not self._computes_together():
             return super().compute()
         return dict(zip(map(str, self.keys()), self._values(), strict=True))
 
     def _computes_together(self) -> bool:
-        """Whether all members compute from the same rows in the same way: torchmetrics' way takes longer."""
+        """Whether all members compute from the same rows in the same way.
+
+        The way of torchmetrics takes longer.
+        """
         usual = RankMetric.compute, _OPTIONS(self._first)
         return all(
             one.rows is self._first.rows and (type(one).compute, _OPTIONS(one)) == usual
@@ -236,7 +247,10 @@ class RankCollection(RowOwner, MetricCollection):
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Update with a batch and return ``compute`` of this batch alone; NaN if `update` added nothing."""
+        """Update with a batch and return ``compute`` of this batch alone.
+
+        NaN if `update` added nothing.
+        """
         with self._batch_alone():
             self.update(*args, **kwargs)
             self.rows.updates = max(self.rows.updates, 1)  # if it skipped the batch
@@ -275,7 +289,10 @@ class RankCollection(RowOwner, MetricCollection):
 
     @staticmethod
     def names() -> list[str]:
-        """Return canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; views are prefixes."""
+        """Return canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers.
+
+        Views are prefixes of these names.
+        """
         return list(all_names())
 
     @property
@@ -285,6 +302,21 @@ class RankCollection(RowOwner, MetricCollection):
             str(key): member.measure
             for key, member in zip(self.keys(), self._members(), strict=True)
         }
+
+    def _tabulated(self) -> dict[str, Measure]:
+        """Measures without those of metrics that override ``compute``, which a warning names."""
+        own = [
+            str(key)
+            for key, member in zip(self.keys(), self._members(), strict=True)
+            if type(member).compute is not RankMetric.compute
+        ]
+        if own:
+            warn(
+                f"{len(own)} of {len(self)} metrics have a class that overrides `compute` and are "
+                f"left out: {', '.join(own)}. Tables and intervals are computed from definitions; "
+                "write a RankDefinition or QueryDefinition instead"
+            )
+        return {key: measure for key, measure in self.measures.items() if key not in own}
 
     def __getitem__(self, key: str, copy_state: bool = True) -> RankMetric:
         """Return a metric by its key, with or without its prefix, or a synonym of one."""
@@ -305,7 +337,9 @@ class RankCollection(RowOwner, MetricCollection):
         return name
 
     def monitor(self, metric: str) -> dict[str, Any]:
-        """Return ``monitor`` and ``mode`` of a metric, for ``EarlyStopping(**collection.monitor("hits@10"))``.
+        """Return ``monitor`` and ``mode`` of a metric, for Lightning's callbacks.
+
+        Use ``EarlyStopping(**collection.monitor("hits@10"))``.
 
         Args:
             metric (str): a key of the collection, with or without its prefix, or a synonym of one.
@@ -324,13 +358,18 @@ class RankCollection(RowOwner, MetricCollection):
         }
 
     def table(self) -> RankTable:
-        """Return all rows of all processes as a ``RankTable`` on the CPU, sorted, distinct and counted."""
+        """Return all rows of all processes as a ``RankTable`` on the CPU.
+
+        The rows are sorted, distinct and counted.
+        """
         from torchrankmetrics.table.rank_table import RankTable
 
         return RankTable(torch.from_numpy(self._synced_analysis().all_rows.copy(order="K")))
 
     def local_table(self) -> RankTable:
-        """Return the rows of this process as a ``RankTable``, in the order of the updates, or merged.
+        """Return the rows of this process as a ``RankTable``.
+
+        They are in the order of the updates, or merged.
 
         Flat scores (``indexes``) are ranked among the scores of this process alone.
         """
@@ -345,13 +384,18 @@ class RankCollection(RowOwner, MetricCollection):
         return RankTable(rows)
 
     def summary(self) -> Summary:
-        """Return a printable table of base value, adjusted index and z-score of every metric by side."""
+        """Return a printable table of three values of every metric by side.
+
+        The values are base value, adjusted index and z-score.
+        """
         from torchrankmetrics.metrics.summary import summarize
 
-        return summarize(self._synced_analysis(), self.measures.values())
+        return summarize(self._synced_analysis(), self._tabulated().values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Return the error of every requested p-value: a standard error if it is simulated, else an estimate.
+        """Return the error of every requested p-value.
+
+        It is a standard error if the p-value is simulated, else an estimate.
 
         0 if the method is exact, and NaN where the p-value is NaN.
         """
@@ -370,7 +414,7 @@ class RankCollection(RowOwner, MetricCollection):
         """
         from torchrankmetrics.metrics.breakdown import break_down
 
-        return break_down(self._synced_analysis(), self.measures.values(), names)
+        return break_down(self._synced_analysis(), self._tabulated().values(), names)
 
     def confidence_intervals(
         self,
@@ -381,7 +425,9 @@ class RankCollection(RowOwner, MetricCollection):
         n_resamples: int = 2000,
         seed: int = 0,
     ) -> Intervals:
-        """Return an ``Interval`` per metric of its value on other tasks of the same kind, by its key. Synchronizes.
+        """Return an ``Interval`` of each metric, by its key. Synchronizes.
+
+        The interval is of its value on other tasks of the same kind.
 
         Args:
             confidence_level (float, default 0.95): in (0, 1).
@@ -403,7 +449,7 @@ class RankCollection(RowOwner, MetricCollection):
 
         analysis = self._synced_analysis()
         return confidence_intervals(
-            analysis, self.measures, confidence_level, method, cluster, n_resamples, seed
+            analysis, self._tabulated(), confidence_level, method, cluster, n_resamples, seed
         )
 
     def items(  # type: ignore[override]
@@ -418,7 +464,10 @@ class RankCollection(RowOwner, MetricCollection):
         """Do nothing: members refer to one buffer, and copies of it would miss later updates."""
 
     def persistent(self, mode: bool = True) -> None:
-        """Choose whether rows are saved in the ``state_dict``: once for the collection, not once per metric."""
+        """Choose whether rows are saved in the ``state_dict``.
+
+        They are saved once for the collection, not once per metric.
+        """
         self._persistent = {KEY: mode}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

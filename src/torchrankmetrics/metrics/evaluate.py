@@ -110,7 +110,8 @@ def evaluate(
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
     >>> import torch
-    >>> evaluate(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]), metrics=["mr", "amri"])
+    >>> scores = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]])
+    >>> evaluate(scores, torch.tensor([1, 2]), metrics=["mr", "amri"])
     {'mr': 1.5, 'amri': 0.5}
     """
     if (ranks is None) == (scores is None):
@@ -118,19 +119,7 @@ def evaluate(
             "evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their "
             "target"
         )
-    if isinstance(num_candidates, str):
-        raise TypeError(
-            "num_candidates must be (tasks,) integers or one int, got the str "
-            f"{shorten(num_candidates)}; write metrics={shorten(num_candidates)} for a metric; "
-            "adjust() and PrecomputedExpectation take dataset names"
-        )
-    if isinstance(num_candidates, list | tuple) and any(
-        isinstance(one, str) for one in num_candidates
-    ):
-        raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got {shorten(num_candidates)}; "
-            f"write metrics={shorten(num_candidates)} for metrics"
-        )
+    _check_no_names(num_candidates)
     if scores is None:
         given, exclude = _read_ranks(ranks, exclude, backend)
     else:
@@ -162,6 +151,23 @@ def evaluate(
     if not has_half_ranks:  # which are not ties
         warn_of_ties(measures.values(), analysis)
     return _values(measures, analysis)
+
+
+def _check_no_names(num_candidates: object) -> None:
+    """Raise TypeError for names of metrics or datasets instead of numbers of candidates."""
+    if isinstance(num_candidates, str):
+        raise TypeError(
+            "num_candidates must be (tasks,) integers or one int, got the str "
+            f"{shorten(num_candidates)}; write metrics={shorten(num_candidates)} for a metric; "
+            "adjust() and PrecomputedExpectation take dataset names"
+        )
+    if not isinstance(num_candidates, list | tuple):
+        return
+    if any(isinstance(one, str) for one in num_candidates):
+        raise TypeError(
+            f"num_candidates must be (tasks,) integers or one int, got {shorten(num_candidates)}; "
+            f"write metrics={shorten(num_candidates)} for metrics"
+        )
 
 
 def _read_ranks(ranks: Any, exclude: Any, backend: str) -> tuple[Any, Any]:

@@ -55,7 +55,9 @@ Number = TypeVar("Number", float, FloatArray)
 def offset_and_scale(
     definition: Definition, view: View, mean: Number, variance: Number, best: float | None
 ) -> tuple[Number | float, Number]:
-    """Return the offset and the divisor of an affine view, for one value or many; the divisor is 0 without variance.
+    """Return the offset and the divisor of an affine view, for one value or many.
+
+    The divisor is 0 without variance.
 
     Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; z of a decreasing metric has PyKEEN's
         sign.
@@ -71,7 +73,10 @@ def offset_and_scale(
 def affine_view(
     definition: Definition, view: View, moments: Moments
 ) -> tuple[Callable[[float], float], float]:
-    """Return the map of base values into a view, and its slope, the factor of errors; both NaN if it is undefined."""
+    """Return the map of base values into a view, and its slope, the factor of errors.
+
+    Both are NaN if the view is undefined.
+    """
     if view == "base":
         return float, 1.0
     offset, scale = offset_and_scale(
@@ -119,7 +124,10 @@ class Measure:
 
     @property
     def key(self) -> str:
-        """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
+        """Canonical key, ``[side_][rank_type_][macro_][view_]name``.
+
+        Examples: ``mrr``, ``tail_z_mrr``, ``macro_amri``.
+        """
         usual = self.definition.canonical_rank_type("realistic")
         parts = [(self.side, "both"), (self.rank_type, usual), (self.average, "micro")]
         name = VIEW_PREFIXES[self.view] + self.definition.name
@@ -138,7 +146,10 @@ class Measure:
 
     @property
     def is_estimate(self) -> bool:
-        """Whether the value is an estimate with an error and a mean over seeds; p-values and counts are not."""
+        """Whether the value is an estimate with an error and a mean over seeds.
+
+        p-values and counts are not estimates.
+        """
         return self.view != "p_value" and self.definition.aggregation != "count"
 
     def sample(self, rows: Any) -> Any:
@@ -149,14 +160,20 @@ class Measure:
         return self.definition.sample(rows, self.side, self.average, self.empty_queries)
 
     def base(self, analysis: Analysis) -> float:
-        """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
+        """Base value, NaN without tasks.
+
+        It is computed once for all measures that differ in view or expectation alone.
+        """
         key = self.definition, self.rank_type, self.side, self.average, self.empty_queries
         return analysis.once(
             key, lambda: self.definition.value(self.sample(analysis), self.rank_type)
         )
 
     def value(self, analysis: Analysis) -> float:
-        """Value in the view; NaN without tasks and, with one warning per analysis, for zero variance under the null."""
+        """Value in the view, NaN without tasks.
+
+        It is also NaN, with one warning per analysis, for zero variance under the null.
+        """
         value = self.base(analysis)
         if analysis.has_queries and self.definition.of_tasks is not None:
             warn_of_competition(analysis, self.definition.name, self.key, self.side)
@@ -172,7 +189,9 @@ class Measure:
         return value
 
     def log_p_value(self, analysis: Analysis) -> tuple[float, float]:
-        """Natural logarithm of the p-value, finite where the p-value underflows to 0, and the error of the p-value.
+        """Natural logarithm of the p-value, and the error of the p-value.
+
+        The logarithm is finite where the p-value underflows to 0.
 
         The error is the standard error of a simulated p-value, else an estimate. Both are NaN where
         the value is.
@@ -194,7 +213,10 @@ class Measure:
         return self.definition.null_moments(sample, self.expectation)
 
     def with_views(self, *views: View) -> "Iterator[Measure | None]":
-        """Yield the metric in other views; None for a view that is undefined or has no expectation."""
+        """Yield the metric in other views.
+
+        None for a view that is undefined or has no expectation.
+        """
         for view in views:
             try:
                 yield replace(self, view=view)
@@ -202,7 +224,10 @@ class Measure:
                 yield None
 
     def value_or_nan(self, analysis: Analysis) -> float:
-        """Value in the view, for tables: NaN without a warning where it is undefined or has no expectation."""
+        """Value in the view, for tables.
+
+        NaN without a warning where it is undefined or has no expectation.
+        """
         try:
             base = self.base(analysis)
             return base if math.isnan(base) else self._in_view(base, analysis)

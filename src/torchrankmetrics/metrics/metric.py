@@ -44,7 +44,10 @@ Value = TypeVar("Value")
 
 
 class MeasureAttribute(Generic[Value]):
-    """An attribute of a metric and of its class, computed from the measure; None on a class without a measure."""
+    """An attribute of a metric and of its class, computed from the measure.
+
+    It is None on a class without a measure.
+    """
 
     def __init__(self, read: Callable[[Measure], Value]) -> None:
         self._read = read
@@ -165,8 +168,12 @@ class RankMetric(RowOwner, Metric):
 
     @property
     def rows(self) -> RowBuffer:
-        """The blocks of rows, the state; with update count and value, which torchmetrics stores with each metric."""
-        return self.__dict__["_rows"]  # type: ignore[no-any-return]  # read in every update; vars() takes twice as long
+        """The blocks of rows, the state.
+
+        It has the update count and the value, which torchmetrics stores with each metric.
+        """
+        # read in every update: vars() takes twice as long
+        return self.__dict__["_rows"]  # type: ignore[no-any-return]
 
     @rows.setter
     def rows(self, blocks: Iterable[Tensor]) -> None:
@@ -253,7 +260,10 @@ class RankMetric(RowOwner, Metric):
 
     @eager
     def compute(self) -> Tensor:
-        """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
+        """Value of the metric in its view over all tasks so far, 0-d float64.
+
+        NaN without tasks or where it is undefined.
+        """
         analysis = self.rows.analysis()
         value = self.measure.value(analysis)
         self._warn_of(analysis, [self.measure])
@@ -262,7 +272,10 @@ class RankMetric(RowOwner, Metric):
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Update with a batch and return the value of this batch alone; NaN if `update` added nothing."""
+        """Update with a batch and return the value of this batch alone.
+
+        NaN if `update` added nothing.
+        """
         if self.full_state_update:  # as torchmetrics does if `update` reads earlier states
             self.update(*args, **kwargs)
         with self._batch_alone(keep=not self.full_state_update):
@@ -272,7 +285,10 @@ class RankMetric(RowOwner, Metric):
         return value
 
     def reset(self) -> None:
-        """Remove all ranking tasks; for a member of a RankCollection, all tasks of the collection."""
+        """Remove all ranking tasks.
+
+        For a member of a RankCollection these are all tasks of the collection.
+        """
         self.unsync(self._is_synced)
         if self.rows.collection is None:
             self.rows = ()  # others may refer to the old buffer
@@ -313,16 +329,12 @@ class RankMetric(RowOwner, Metric):
             num_relevant (array-like, default 1): for query metrics, relevant items of each query
                 (queries,), or one int.
         """
-        given: Any = (
-            ("num_candidates", num_candidates),
-            ("num_relevant", num_relevant),
-            ("weight", weight),
+        return self.measure.definition.moments_of_counts(
+            _without_masks(num_candidates, "num_candidates"),
+            _without_masks(num_relevant, "num_relevant"),
+            _without_masks(weight, "weight"),
+            self.measure.expectation,
         )
-        N, m, w = (
-            as_array(x, name) if isinstance(x, Tensor | np.ma.MaskedArray) else x
-            for name, x in given
-        )
-        return self.measure.definition.moments_of_counts(N, m, w, self.measure.expectation)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
@@ -386,7 +398,7 @@ class RankMetric(RowOwner, Metric):
 
     @contextmanager
     def _added_states(self) -> Iterator[None]:
-        """Let torchmetrics' code inside see only the states that a subclass added, without the rows."""
+        """Let torchmetrics' code inside see only the states that a subclass added."""
         defaults = self._defaults
         reductions = self._reductions
         self._defaults = {name: one for name, one in defaults.items() if name != KEY}
@@ -438,7 +450,10 @@ class RankMetric(RowOwner, Metric):
 
     @contextmanager
     def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
-        """Synchronize inside, and restore the rows of this process afterwards, even after an error."""
+        """Synchronize inside, and restore the rows of this process afterwards.
+
+        They are restored after an error, too.
+        """
         self.sync(*args, **kwargs)
         try:
             yield
@@ -477,6 +492,13 @@ class RankMetric(RowOwner, Metric):
         return self
 
 
+def _without_masks(values: Any, name: str) -> Any:
+    """Read a tensor or masked array as an array; an error if an entry is masked."""
+    if isinstance(values, Tensor | np.ma.MaskedArray):
+        return as_array(values, name)
+    return values
+
+
 def _check_resampling(
     preds: object,
     facts: TaskFacts,
@@ -484,7 +506,7 @@ def _check_resampling(
     exclude: object = None,
     indexes: object = None,
 ) -> None:
-    """Raise for arguments of torchmetrics' ``BootStrapper`` that it cannot draw with replacement."""
+    """Raise for arguments that torchmetrics' ``BootStrapper`` cannot draw with replacement."""
     of_tasks = (facts.group, facts.weight, facts.gain)
     is_drawable = (
         (
@@ -510,7 +532,10 @@ def _check_resampling(
 
 
 def _is_copied_by_bootstrapper() -> bool:
-    """Whether torchmetrics' ``BootStrapper`` is copying its metric, of which the copies have no other trace."""
+    """Whether torchmetrics' ``BootStrapper`` is copying its metric.
+
+    The copies have no other trace of it.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not BootStrapper.__init__.__code__:
         frame = frame.f_back

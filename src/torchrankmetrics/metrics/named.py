@@ -1,4 +1,7 @@
-"""Public metric classes; signature, arguments, input, output and example of their docstrings are generated."""
+"""Public metric classes; most of their docstrings is generated.
+
+Generated are signature, arguments, input, output and example.
+"""
 
 import inspect
 import re
@@ -22,21 +25,26 @@ Args:
     compute_on_cpu (bool, default False): store rows on the CPU, as in torchmetrics.
     dist_sync_on_step (bool, default False): synchronize the processes in every ``forward``.
     process_group (ProcessGroup, default None): processes that synchronize; None: all.
-    dist_sync_fn (callable, default None): gathers a tensor from all processes; None: ``torch.distributed``.
-    distributed_available_fn (callable, default None): whether processes synchronize; None: ``torch.distributed``.
+    dist_sync_fn (callable, default None): gathers a tensor from all processes; None:
+        ``torch.distributed``.
+    distributed_available_fn (callable, default None): whether processes synchronize; None:
+        ``torch.distributed``.
     sync_on_compute (bool, default True): synchronize the processes in ``compute``.
     compute_with_cache (bool, default True): return the stored value until the next ``update``.
 
 As input to ``update`` the metric accepts:
 
-- preds (Tensor): scores of shape (B, N), higher is better; or a ``Ranks`` or ``RankTable``, without target.
-- target (Tensor or list): columns (B,) of the ground truth; for several relevant items bool (B, N), floating labels, or
-  a list of the columns of each row.
-- exclude (Tensor): bool (B, N), True: not a candidate (padding, other known positives, items seen in training).
+- preds (Tensor): scores of shape (B, N), higher is better; or a ``Ranks`` or ``RankTable``,
+  without target.
+- target (Tensor or list): columns (B,) of the ground truth; for several relevant items bool (B, N),
+  floating labels, or a list of the columns of each row.
+- exclude (Tensor): bool (B, N), True: not a candidate (padding, other known positives, items seen
+  in training).
 
 As output of ``compute`` the metric returns:
 
-- value (Tensor): 0-d float64 over all updates and processes; NaN without data or where it is undefined.
+- value (Tensor): 0-d float64 over all updates and processes; NaN without data or where it is
+  undefined.
 
 Example:
     >>> import torch
@@ -50,7 +58,9 @@ _COLUMNS = "torch.tensor([0, 1, 2])  # realistic ranks 1, 2.5 and 2 among 4 cand
 _LISTS = "[[0, 2], [1, 2], [0, 1, 3]]  # relevant items of each query"
 _NUMBERS = {
     "k: int": "k (int): number of first places that count, at least 1.",
-    "k: int | None = None": "k (int, default None): number of first places that count, at least 1; None: all.",
+    "k: int | None = None": (
+        "k (int, default None): number of first places that count, at least 1; None: all."
+    ),
     "p: float": "p (float): exponent, a real number or an infinity.",
     "p: float = 0.8": "p (float, default 0.8): persistence, in (0, 1).",
 }
@@ -63,14 +73,20 @@ _HOST_OPTIONS = {
 
 
 class _ClassMeasure:
-    """The measure on a class, with 1 or 2 for a number in its name: direction and bounds do not depend on it."""
+    """The measure on a class, with 1 or 2 for a number in its name.
+
+    Direction and bounds do not depend on the number.
+    """
 
     def __get__(self, metric: "NamedMetric | None", owner: "type[NamedMetric]") -> Measure:
         return as_measure(owner.metric_name.replace("<k>", "1").replace("<p>", "2"))
 
 
 class NamedMetric(RankMetric):
-    """A metric whose name is fixed by its class, so that torchmetrics reads direction and bounds from the class."""
+    """A metric whose name is fixed by its class.
+
+    So torchmetrics reads direction and bounds from the class.
+    """
 
     metric_name: ClassVar[str]
     measure = _ClassMeasure()  # instances have their own
@@ -131,7 +147,7 @@ def _signature(cls: type[NamedMetric], key: str) -> inspect.Signature:
 
 
 def _document(cls: type[NamedMetric], arguments: str, value: Tensor) -> str:
-    """Return the docstring of a class: its own text, and the arguments that it shares with ``RankMetric``."""
+    """Return the docstring of a class: its own text, and arguments shared with ``RankMetric``."""
     assert cls.__signature__ is not None
     section = inspect.cleandoc(RankMetric.__doc__ or "").split("Args:\n")[1].split("\n\n")[0]
     shared = re.findall(r"^    \S.*(?:\n     .*)*", section, re.MULTILINE)
@@ -178,7 +194,9 @@ class MeanAUC(NamedMetric, key="auc", value=13 / 18):
 
 
 class HitsAtK(NamedMetricAtK, key="hits_at_<k>", arguments="2", value=2 / 3):
-    """Hits at k: the share of ranking tasks with r <= k, in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3.
+    """Hits at k: the share of ranking tasks with r <= k, in [0, 1]; higher is better.
+
+    Source: Hoyt et al. 2022, eq. 3.
 
     A plain ``MetricCollection`` names metrics by class: for several k give it a dict.
     """
@@ -193,15 +211,24 @@ class HarmonicMeanRank(NamedMetric, key="hmr", value=30 / 19):
 
 
 class GeometricMeanRank(NamedMetric, key="gmr", value=5 ** (1 / 3)):
-    """Geometric mean rank: exp of the mean of log r, in [1, max N]; lower is better. Hoyt et al. 2022, section 2."""
+    """Geometric mean rank: exp of the mean of log r, in [1, max N]; lower is better.
+
+    Source: Hoyt et al. 2022, section 2.
+    """
 
 
 class InverseGeometricMeanRank(NamedMetric, key="igmr", value=5 ** (-1 / 3)):
-    """Inverse geometric mean rank: 1 / GMR, in (0, 1]; higher is better. Hoyt et al. 2022, section 2."""
+    """Inverse geometric mean rank: 1 / GMR, in (0, 1]; higher is better.
+
+    Source: Hoyt et al. 2022, section 2.
+    """
 
 
 class MedianRank(NamedMetric, key="median_rank", value=2):
-    """Median rank, in [1, max N]; lower is better. The midpoint for an even number; weighted: the lower median."""
+    """Median rank, in [1, max N]; lower is better.
+
+    The midpoint for an even number of tasks; with weights the lower median.
+    """
 
 
 class InverseMedianRank(NamedMetric, key="inverse_median_rank", value=1 / 2):
@@ -217,7 +244,10 @@ class RankStandardDeviation(NamedMetric, key="rank_std", value=(7 / 18) ** 0.5):
 
 
 class RankMedianAbsoluteDeviation(NamedMetric, key="rank_mad", value=0.7413):
-    """Median of |r - median| over the 75% quantile of the normal distribution, at least 0; no direction."""
+    """Median of |r - median| over the 75% quantile of the normal distribution, at least 0.
+
+    It has no direction.
+    """
 
 
 class RankCount(NamedMetric, key="count", value=3):
@@ -229,7 +259,10 @@ class TieRate(NamedMetric, key="tie_rate", value=1 / 3):
 
 
 class PowerMeanRank(NamedMetric, key="power_mean_rank_<p>", arguments="2", value=3.75**0.5):
-    """Power mean of the ranks: (mean of r^p)^(1/p), in [1, max N]; lower is better; p = 1, 0, -1: MR, GMR, HMR."""
+    """Power mean of the ranks: (mean of r^p)^(1/p), in [1, max N]; lower is better.
+
+    For p = 1, 0 and -1 it is MR, GMR and HMR.
+    """
 
     @suggest_keywords
     def __init__(self, p: float, **options: Any) -> None:
@@ -241,7 +274,9 @@ class AdjustedMeanRank(NamedMetric, key="amr", value=11 / 15):
 
 
 class AdjustedMeanRankIndex(NamedMetric, key="amri", value=4 / 9):
-    """AMRI: 1 - 2 sum w (r - 1) / sum w (N - 1), in [-1, 1]; 0 is random, 1 is best, higher is better.
+    """AMRI: 1 - 2 sum w (r - 1) / sum w (N - 1), in [-1, 1]; higher is better.
+
+    0 is random, 1 is best.
 
     It is the mean of 2 AUC - 1 with weights w (N - 1); the index of ``MeanAUC`` weights tasks
     equally. Source: Berrendorf et al. 2020, eq. 8, with the sign corrected.
@@ -249,23 +284,38 @@ class AdjustedMeanRankIndex(NamedMetric, key="amri", value=4 / 9):
 
 
 class AdjustedMeanReciprocalRank(NamedMetric, key="adjusted_mrr", value=0.2348):
-    """AMRR: (MRR - E) / (1 - E), at most 1; 0 is random, 1 is best, higher is better. Hoyt et al. 2022, section 3."""
+    """AMRR: (MRR - E) / (1 - E), at most 1; 0 is random, 1 is best, higher is better.
+
+    Source: Hoyt et al. 2022, section 3.
+    """
 
 
 class AdjustedHitsAtK(NamedMetricAtK, key="adjusted_hits_at_<k>", arguments="2", value=1 / 3):
-    """Adjusted hits at k: (H - E) / (1 - E), at most 1; 0 is random, higher is better. Hoyt et al. 2022, eq. 22."""
+    """Adjusted hits at k: (H - E) / (1 - E), at most 1; 0 is random, higher is better.
+
+    Source: Hoyt et al. 2022, eq. 22.
+    """
 
 
 class ZMeanRank(NamedMetric, key="z_mr", value=1.0328):
-    """z-score of the mean rank: (E - MR) / sqrt(V); 0 is random, higher is better. Hoyt et al. 2022, section 3."""
+    """z-score of the mean rank: (E - MR) / sqrt(V); 0 is random, higher is better.
+
+    Source: Hoyt et al. 2022, section 3.
+    """
 
 
 class ZMeanReciprocalRank(NamedMetric, key="z_mrr", value=0.6698):
-    """z-score of MRR: (MRR - E) / sqrt(V); 0 is random, higher is better. Hoyt et al. 2022, section 3."""
+    """z-score of MRR: (MRR - E) / sqrt(V); 0 is random, higher is better.
+
+    Source: Hoyt et al. 2022, section 3.
+    """
 
 
 class ZHitsAtK(NamedMetricAtK, key="z_hits_at_<k>", arguments="2", value=3**-0.5):
-    """z-score of hits at k: (H - E) / sqrt(V); 0 is random, higher is better. Hoyt et al. 2022, section 3."""
+    """z-score of hits at k: (H - E) / sqrt(V); 0 is random, higher is better.
+
+    Source: Hoyt et al. 2022, section 3.
+    """
 
 
 # Averages over queries. Ties count by their expectation over the orders of tied candidates, unless
@@ -273,53 +323,84 @@ class ZHitsAtK(NamedMetricAtK, key="z_hits_at_<k>", arguments="2", value=3**-0.5
 
 
 class RecallAtK(NamedMetricAtK, key="recall_at_<k>", arguments="2", value=11 / 18):
-    """Recall at k: the share of the relevant items of a query in its first k places, in [0, 1]; higher is better."""
+    """Recall at k: the share of the relevant items of a query in its first k places.
+
+    The range is [0, 1]; higher is better.
+    """
 
 
 class CappedRecallAtK(NamedMetricAtK, key="recall_cap_at_<k>", arguments="2", value=2 / 3):
-    """Capped recall at k: relevant items in the first k places over min(m, k), in [0, 1]; higher is better.
+    """Capped recall at k: relevant items in the first k places over min(m, k).
+
+    The range is [0, 1]; higher is better.
 
     A query with m relevant items, more than k, can reach 1. BEIR's R_cap@k.
     """
 
 
 class PrecisionAtK(NamedMetricAtK, key="precision_at_<k>", arguments="2", value=2 / 3):
-    """Precision at k: relevant items in the first k places over k (also if N < k), in [0, 1]; higher is better."""
+    """Precision at k: relevant items in the first k places over k, also if N < k.
+
+    The range is [0, 1]; higher is better.
+    """
 
 
 class F1AtK(NamedMetricAtK, key="f1_at_<k>", arguments="2", value=19 / 30):
-    """F1 at k: the harmonic mean of precision and recall at k of a query, 2 h / (m + k) with h hits, in [0, 1]."""
+    """F1 at k: the harmonic mean of precision and recall at k of a query, in [0, 1].
+
+    It is 2 h / (m + k) with h hits; higher is better.
+    """
 
 
 class FallOutAtK(NamedMetricAtK, key="fall_out_at_<k>", arguments="2", value=1 / 2):
-    """Fall-out at k: the share of the other candidates that are in the first k places, in [0, 1]; lower is better.
+    """Fall-out at k: the share of the other candidates that are in the first k places.
+
+    The range is [0, 1]; lower is better.
 
     Queries whose candidates are all relevant are excluded.
     """
 
 
 class SuccessAtK(NamedMetricAtK, key="success_at_<k>", arguments="1", value=2 / 3):
-    """Success at k (hit rate, R@k): the share of queries with a relevant item in the first k places, in [0, 1]."""
+    """Success at k (hit rate, R@k): the share of queries with a hit, in [0, 1].
+
+    A hit is a relevant item in the first k places; higher is better.
+    """
 
 
 class FirstReciprocalRank(NamedMetricUpToK, key="rr", value=5 / 6):
-    """Reciprocal rank of the first relevant item of a query, 0 beyond k, in [0, 1]; higher is better. Also MRR."""
+    """Reciprocal rank of the first relevant item of a query, 0 beyond k, in [0, 1].
+
+    Its mean is also called MRR; higher is better.
+    """
 
 
 class FirstMeanRank(NamedMetric, key="first_mr", value=4 / 3):
-    """Mean over queries of the rank of the first relevant item (MeanR), in [1, max N]; lower is better."""
+    """Mean over queries of the rank of the first relevant item (MeanR), in [1, max N].
+
+    Lower is better.
+    """
 
 
 class FirstMedianRank(NamedMetric, key="first_median_rank", value=1):
-    """Median over queries of the rank of the first relevant item (MedR), in [1, max N]; lower is better."""
+    """Median over queries of the rank of the first relevant item (MedR), in [1, max N].
+
+    Lower is better.
+    """
 
 
 class AveragePrecision(NamedMetricUpToK, key="ap", value=43 / 54):
-    """Average precision (mean: MAP): the mean of i / r_(i) over the relevant items, 0 beyond k, in [0, 1]."""
+    """Average precision: the mean of i / r_(i) over the relevant items, 0 beyond k.
+
+    The range is [0, 1]; higher is better. Its mean over queries is MAP.
+    """
 
 
 class CappedAveragePrecisionAtK(NamedMetricAtK, key="ap_cap_at_<k>", arguments="2", value=7 / 12):
-    """Capped average precision at k: the sum of i / r_(i) up to k over min(m, k), in [0, 1]; higher is better."""
+    """Capped average precision at k: the sum of i / r_(i) up to k over min(m, k).
+
+    The range is [0, 1]; higher is better.
+    """
 
 
 class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):
@@ -332,15 +413,23 @@ class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):
 
 
 class ExponentialNDCG(NamedMetricUpToK, key="ndcg_exp", arguments="3", value=0.7991):
-    """nDCG with gains 2^label - 1, in [0, 1]; higher is better. Burges et al. 2005 (doi:10.1145/1102351.1102363)."""
+    """nDCG with gains 2^label - 1, in [0, 1]; higher is better.
+
+    Source: Burges et al. 2005 (doi:10.1145/1102351.1102363).
+    """
 
 
 class DiscountedCumulativeGain(NamedMetricUpToK, key="dcg", arguments="3", value=1.4206):
-    """DCG: the sum of label / log2(1 + r) over the relevant items of a query, at least 0; higher is better."""
+    """DCG: the sum of label / log2(1 + r) over the relevant items of a query, at least 0.
+
+    Higher is better.
+    """
 
 
 class RankBiasedPrecision(NamedMetric, key="rbp", value=0.3595):
-    """Rank-biased precision: the sum of (1 - p) p^(r - 1) over the relevant items, in [0, 1); higher is better.
+    """Rank-biased precision: the sum of (1 - p) p^(r - 1) over the relevant items.
+
+    The range is [0, 1); higher is better.
 
     Source: Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
     """
@@ -351,8 +440,14 @@ class RankBiasedPrecision(NamedMetric, key="rbp", value=0.3595):
 
 
 class RPrecision(NamedMetric, key="r_precision", value=13 / 18):
-    """R-precision: the share of the m relevant items of a query in its first m places, in [0, 1]; higher is better."""
+    """R-precision: the share of the m relevant items of a query in its first m places.
+
+    The range is [0, 1]; higher is better.
+    """
 
 
 class QueryAUC(NamedMetric, key="query_auc", value=11 / 18):
-    """Area under the ROC curve of a query: the share of pairs of a relevant and another item in the right order."""
+    """Area under the ROC curve of a query, in [0, 1]; higher is better.
+
+    It is the share of pairs of a relevant and another item in the right order.
+    """

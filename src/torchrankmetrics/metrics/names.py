@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,17 +42,22 @@ MetricLike = str | Definition | Measure | Measured
 Metrics = MetricLike | Sequence[MetricLike] | Mapping[str, MetricLike]
 """One, several, or by keys of one's own."""
 
+
+def _by_itself(words: Iterable[str]) -> dict[str, str]:
+    return {word: word for word in words}
+
+
 # words before the metric, including PyKEEN's
 QUALIFIERS: dict[str, dict[str, str]] = {
-    "side": {"left": "head", "right": "tail"} | {side: side for side in SIDES},
+    "side": {"left": "head", "right": "tail", **_by_itself(SIDES)},
     "rank_type": {
         "avg": "realistic",
         "average": "realistic",
         "best": "optimistic",
         "worst": "pessimistic",
-    }
-    | {rank_type: rank_type for rank_type in RANK_TYPES},
-    "average": {average: average for average in AVERAGES},
+        **_by_itself(RANK_TYPES),
+    },
+    "average": _by_itself(AVERAGES),
 }
 _LONGEST = 200  # characters of a name: patterns take quadratic time
 

@@ -157,15 +157,17 @@ METRICS = (
     Entry("first_median_rank", "FIRST_MEDIAN_RANK", "medr median_first_rank"),
 )
 
+
+def _with_number(number: Number) -> dict[str, Entry]:
+    return {word: one for one in reversed(METRICS) if one.number is number for word in one.words}
+
+
 # by words without a number, and for each parameter by words before the number; a synonym of two
 # metrics is the first of them
 WHOLE: dict[str, Entry] = {
     word: one for one in reversed(METRICS) if one.has_whole_name for word in one.words
 }
-NUMBERED: dict[Number, dict[str, Entry]] = {
-    number: {word: one for one in reversed(METRICS) if one.number is number for word in one.words}
-    for number in NUMBERS
-}
+NUMBERED: dict[Number, dict[str, Entry]] = {number: _with_number(number) for number in NUMBERS}
 # names that include the view; AMR is the ratio to the expectation, AMRI the index
 WITH_VIEW = {
     word: name

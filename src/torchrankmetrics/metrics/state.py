@@ -35,7 +35,10 @@ class RowOwner(nn.Module):
 
     @property
     def _first(self) -> "RankMetric":
-        """The metric itself, or the first member of a collection, whose rows another collection may own."""
+        """The metric itself, or the first member of a collection.
+
+        Another collection may own the rows of the member.
+        """
         return self  # type: ignore[return-value]
 
     def _members(self) -> list["RankMetric"]:
@@ -88,7 +91,9 @@ class RowOwner(nn.Module):
 
     @contextmanager
     def _batch_alone(self, *, keep: bool = True) -> Iterator[None]:
-        """Let `update` and `compute` inside use the rows of one batch alone; afterwards, restore the earlier rows.
+        """Let `update` and `compute` inside use the rows of one batch alone.
+
+        Afterwards the earlier rows are restored.
 
         Args:
             keep (bool, default True): whether the rows of the batch are stored after them.
@@ -127,7 +132,10 @@ class RowOwner(nn.Module):
         raise NotImplementedError
 
     def _refuse_entries(self, is_flat: bool) -> None:
-        """Raise for flat scores, stored as entries that are not ranked yet, if equal rows are merged."""
+        """Raise for flat scores if equal rows are merged.
+
+        They are stored as entries that are not ranked yet.
+        """
         if self.rows.merges and is_flat:
             raise ValueError(
                 "storage='counts' cannot store flat scores (indexes), which are ranked at compute; "
@@ -204,7 +212,10 @@ class RowOwner(nn.Module):
 
 
 def value_device(device: torch.device) -> torch.device:
-    """Return the device of the values: the CPU for MPS, which has no float64, and for metrics on "meta"."""
+    """Return the device of the values.
+
+    It is the CPU for MPS, which has no float64, and for metrics on "meta".
+    """
     return torch.device("cpu") if device.type in ("mps", "meta") else device
 
 
@@ -215,12 +226,15 @@ def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, .
 
 
 def validated(rows: Tensor | Sequence[Tensor]) -> Tensor:
-    """Return rows from a file or another program as one (n, 10) tensor, if an update could make them."""
+    """Return rows from a file or another program as one (n, 10) tensor.
+
+    Raises for rows that no update can make.
+    """
     from torchrankmetrics.table.entries import check_entries
     from torchrankmetrics.table.rank_table import RankTable
 
-    tables = [RankTable(block) for block in ([rows] if isinstance(rows, Tensor) else rows)]
-    joined = RankTable.concatenate(tables).rows
+    blocks = [rows] if isinstance(rows, Tensor) else rows
+    joined = RankTable.concatenate([RankTable(block) for block in blocks]).rows
     is_entry = Columns(joined).flags & fault.ENTRY > 0
     tasks = RankTable.from_numpy(RankTable(joined[~is_entry]).to_numpy()).rows
     return torch.cat([tasks, check_entries(joined[is_entry].cpu())]) if is_entry.any() else tasks

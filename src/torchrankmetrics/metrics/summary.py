@@ -1,4 +1,4 @@
-"""A printable table of an evaluation: base value, adjusted index and z-score of every metric, by side."""
+"""A printable table of an evaluation: three values of every metric, by side."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -10,18 +10,23 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.warnings import reversal
-from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular
+from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular
 
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One metric on one side; ``index`` and ``z`` are NaN if undefined or without an expectation."""
+    """One metric on one side; ``index`` and ``z`` are NaN without an expectation."""
 
     side: str
     metric: str
     base: float
     index: float
     z: float
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Cells of the printed table; a mark at a value that is not better than random ranking."""
+        base = Styled(self.base, mark="‡") if self.index <= 0 else self.base
+        return self.side, self.metric, base, self.index, self.z
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,11 @@ class Summary(Rendered):
             Column("adjusted_index", "adjusted index"),
             Column("z_score", "z-score", digits=1),
         )
-        base = [Styled(row.base, mark="‡") if row.index <= 0 else row.base for row in self.rows]
-        rows = [
-            (row.side, row.metric, own, row.index, row.z)
-            for row, own in zip(self.rows, base, strict=True)
-        ]
-        worse = any(row.index <= 0 for row in self.rows)
-        legend = ["‡: not better than random ranking (the adjusted index is at most 0)"] * worse
-        return Tabular(columns, rows, (*self.notes, *legend))
+        rows = [row.cells() for row in self.rows]
+        notes = list(self.notes)
+        if any(row.index <= 0 for row in self.rows):
+            notes.append("‡: not better than random ranking (the adjusted index is at most 0)")
+        return Tabular(columns, rows, notes)
 
 
 def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
@@ -78,11 +80,12 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
 
 
 def _row(label: str, name: str, measure: Measure, analysis: Analysis) -> SummaryRow:
-    values = [
-        math.nan if view is None else view.value_or_nan(analysis)
-        for view in measure.with_views("base", "adjusted_index", "z_score")
-    ]
-    return SummaryRow(label, name, *values)
+    views = measure.with_views("base", "adjusted_index", "z_score")
+    return SummaryRow(label, name, *(_value(view, analysis) for view in views))
+
+
+def _value(measure: Measure | None, analysis: Analysis) -> float:
+    return math.nan if measure is None else measure.value_or_nan(analysis)
 
 
 def _p_value_notes(analysis: Analysis, measures: Iterable[Measure]) -> Iterator[str]:

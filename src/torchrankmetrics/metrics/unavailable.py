@@ -36,9 +36,9 @@ UNAVAILABLE = (
     ),
     Unavailable(
         "coverage, novelty, diversity, serendipity, Gini, popularity, personalization",
-        r"(?:item_?|catalog_?|user_?|category_?)?coverage|(?:intra_?list_?)?(?:diversity|ild)|novelty|miuf"
-        r"|serendipity|gini(?:_?index)?|(?:average_?|avg_?)?(?:rec_?)?popularity|arp|tail_?percentage"
-        r"|personalization|(?:shannon_?)?entropy",
+        r"(?:item_?|catalog_?|user_?|category_?)?coverage|(?:intra_?list_?)?(?:diversity|ild)"
+        r"|novelty|miuf|serendipity|gini(?:_?index)?|(?:average_?|avg_?)?(?:rec_?)?popularity|arp"
+        r"|tail_?percentage|personalization|(?:shannon_?)?entropy",
         "depends on the recommended items or their popularity, not on ranks",
     ),
     Unavailable(
@@ -64,7 +64,8 @@ UNAVAILABLE = (
     ),
     Unavailable(
         "GMAP and other aggregates than the mean",
-        r"gm_?(?:map|ap|bpref|ndcg)|gmap|(?:median|std|min|max|worst)_(?:map|ap|ndcg|rr|recall|precision)",
+        r"gm_?(?:map|ap|bpref|ndcg)|gmap"
+        r"|(?:median|std|min|max|worst)_(?:map|ap|ndcg|rr|recall|precision)",
         "is another aggregate than the mean over queries: RankTable.query_values returns the value "
         "of every query",
     ),

@@ -156,7 +156,8 @@ def warn_of_rows(analysis: "Analysis", rows: Rows, flags: int) -> None:
             f"{analysis.num_nan} of {int(Columns(analysis.rows).count.sum())} ranking tasks have "
             "NaN scores, which count against the model: a NaN target ranks last, a NaN candidate "
             "above the target. So values may be too low. Check the model: "
-            "torch.isnan(scores).any()"
+            "torch.isnan(scores).any(). With similarity='cosine' a zero vector (norm 0) is the "
+            "usual cause"
         )
 
 
@@ -188,7 +189,10 @@ def query_counterpart(name: str) -> str | None:
 
 
 def warn_of_competition(analysis: "Analysis", name: str, key: str, side: "Side") -> None:
-    """Warn once if relevant items of a query compete and retrieval has a query metric of this name."""
+    """Warn once if relevant items of a query compete in a metric of ranking tasks.
+
+    Retrieval has a query metric of the same name.
+    """
     instead = query_counterpart(name)
     if not instead or analysis.has_warned("competition"):
         return

@@ -9,7 +9,10 @@ _SHIFT = 16  # from where on Stirling's series has all digits
 
 
 def log_miss(b: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike) -> FloatArray:
-    """Log of C(b - x, t) / C(b, t), the probability that none of t places among b is one of the first x (real)."""
+    """Log of C(b - x, t) / C(b, t), for real x.
+
+    It is the probability that none of t places among b is one of the first x.
+    """
     b, t, x = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (b, t, x)))
     # a second difference of log-factorials, by Stirling's series without its large terms: errors of
     # 1e-15 for any size

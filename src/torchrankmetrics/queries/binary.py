@@ -1,4 +1,4 @@
-"""Query metrics of binary relevance that are not sums: average precision, R-precision, AUC, first relevant items."""
+"""Query metrics of binary relevance that are not sums over the relevant items."""
 
 import functools
 import math
@@ -94,23 +94,27 @@ class AveragePrecisionKind(_Reciprocal):
         n = N.astype(np.float64)
         x = m.astype(np.float64)
         mean = H / n + (x - 1) / np.maximum(n - 1, 1) * ((T - H) / n)
-        # variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c
-        # (1 + H_T - H_r)): both parts decrease in r, so that their covariance is positive
         c = np.minimum((x - 1) / np.maximum(n - 2, 1), 1.0)
-        mean_u = H / n
-        mean_w = (2 * T - H) / n
-        u = H2 / n - mean_u**2
-        uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
-        w = (5 * T - 3 * H - H**2) / n - mean_w**2
-        linear = (
-            (n - x)
-            / (np.maximum(n - 1, 1) * x)
-            * ((1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w)
-        )
+        linear = (n - x) / (np.maximum(n - 1, 1) * x) * _variance_of_one(n, T, H, H2, c)
         share = (x - 1) / x * (n - x) * (n - x - 1) / (2 * np.maximum((n - 2) * (n - 3), 1))
-        return mean, np.maximum(
-            linear + np.where(N > 3, share * _pair_variance(n, T, H, H2), 0.0), 0.0
-        )
+        of_pairs = np.where(N > 3, share * _pair_variance(n, T, H, H2), 0.0)
+        return mean, np.maximum(linear + of_pairs, 0.0)
+
+
+def _variance_of_one(
+    n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray, c: FloatArray
+) -> FloatArray:
+    """Variance over r = 1..N of the part of one relevant item.
+
+    The part is g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)). Both summands decrease in r, so
+    their covariance is positive.
+    """
+    mean_u = H / n
+    mean_w = (2 * T - H) / n
+    u = H2 / n - mean_u**2
+    uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
+    w = (5 * T - 3 * H - H**2) / n - mean_w**2
+    return (1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w
 
 
 def _pair_variance(n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
@@ -122,7 +126,10 @@ def _pair_variance(n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) ->
 
 
 def harmonic(T: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Sums of 1/r and of 1/r^2 over 1..T: (u,) int64 in; small T from a table, whose differences must be exact."""
+    """Sums of 1/r and of 1/r^2 over 1..T, (u,) int64 in.
+
+    Sums of small T are from a table, because their differences must be exact.
+    """
     r = np.arange(1, _TABLED + 1, dtype=np.longdouble)
     table, squares = (np.r_[0.0, np.cumsum(1 / r**p).astype(np.float64)] for p in (1, 2))
     x = T.astype(np.float64)
@@ -160,7 +167,10 @@ class RPrecisionKind(QueryKind):
 
 @dataclass(frozen=True)
 class FallOut(QueryKind):
-    """#{other candidates within the first k} / (N - m); undefined if all candidates are relevant."""
+    """#{other candidates within the first k} / (N - m).
+
+    Undefined if all candidates are relevant.
+    """
 
     k: int
     uses_candidates = True
@@ -191,7 +201,10 @@ class FallOut(QueryKind):
 
 @dataclass(frozen=True)
 class AreaUnderCurve(QueryKind):
-    """The share of pairs of a relevant and another item in the right order, ties half: Mann and Whitney's statistic."""
+    """Share of pairs of a relevant and another item in the right order, ties half.
+
+    This is the statistic of Mann and Whitney.
+    """
 
     uses_candidates = True
     counts_empty = False
@@ -228,7 +241,10 @@ class AreaUnderCurve(QueryKind):
 
 @functools.lru_cache(maxsize=512)
 def _rank_sum_distribution(N: int, m: int) -> Atoms:
-    """Null distribution of AUC, u / (m n): Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4."""
+    """Null distribution of AUC, u / (m n).
+
+    Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4.
+    """
     # P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1): which of them has the last place
     n = N - m
     rows = [np.ones(1)] * (n + 1)
@@ -313,7 +329,10 @@ class FirstReciprocal(_Reciprocal):
     def _sums(
         self, o: IntArray, b: IntArray, t: IntArray, center: FloatArray | None = None
     ) -> FloatArray:
-        """Sum over x = 1..top of P(X = x) / (o - 1 + x), or of P(X = x) (1 / (o - 1 + x) - center)^2."""
+        """Sum over x = 1..top of P(X = x) / (o - 1 + x).
+
+        With a center it is the sum of P(X = x) (1 / (o - 1 + x) - center)^2.
+        """
 
         def terms(x: FloatArray, i: IntArray) -> FloatArray:
             i = some[i]
@@ -362,7 +381,10 @@ def _within(b: IntArray, t: IntArray, x: IntArray) -> FloatArray:
 
 
 def _first_places(N: int, m: int, last: int, most: int) -> Atoms:
-    """First ranks 1..last that are possible, ascending, and their probabilities; far ones share an atom at the best."""
+    """First ranks 1..last that are possible, ascending, and their probabilities.
+
+    Far ranks share an atom at the best of them.
+    """
     near = min(last, most // 2)
     x = np.arange(1, near + 1)
     if near < last:

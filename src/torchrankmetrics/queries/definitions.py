@@ -1,4 +1,4 @@
-"""`QueryDefinition`: metrics of queries, averaged over queries, with their values and null moments."""
+"""`QueryDefinition`: metrics of queries, with their values and null moments."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -70,9 +70,11 @@ class QueryDefinition(MetricDefinition):
     >>> import numpy as np
     >>> from torchrankmetrics.queries import QueryDefinition
     >>> from torchrankmetrics.queries.sample import QuerySample
-    >>> QueryDefinition("root", f=lambda r: r**-0.5).values(QuerySample.ranked(np.array([[1, 4]]), 5))
+    >>> queries = QuerySample.ranked(np.array([[1, 4]]), 5)
+    >>> QueryDefinition("root", f=lambda r: r**-0.5).values(queries)
     array([0.75])
-    >>> capped = QueryDefinition("capped", f=lambda r: (r <= 2) * 1.0, divisor=lambda m: np.minimum(m, 2))
+    >>> of_two = {"f": lambda r: (r <= 2) * 1.0, "divisor": lambda m: np.minimum(m, 2)}
+    >>> capped = QueryDefinition("capped", **of_two)
     >>> capped.values(QuerySample.ranked(np.array([[1, 2, 4]]), 5))
     array([1.])
     """
@@ -124,7 +126,10 @@ class QueryDefinition(MetricDefinition):
         return None if self.kind.is_graded else self.relevance_threshold
 
     def at_threshold(self, relevance_threshold: float) -> QueryDefinition:
-        """Return the metric with another smallest label of a relevant item; one that has its own, or none, stays."""
+        """Return the metric with another smallest label of a relevant item.
+
+        A metric that has its own, or none, is returned unchanged.
+        """
         number = one_number(relevance_threshold)
         if number is None or not 0 < number < math.inf:
             raise ValueError(
@@ -141,7 +146,9 @@ class QueryDefinition(MetricDefinition):
         return queries if self.relevance is None else queries.relevant(self.relevance)
 
     def values(self, sample: QuerySample, rank_type: QueryRankType = "expected") -> FloatArray:
-        """Return the value of every query, (Q,) float64; NaN if undefined, as AUC if all candidates are relevant.
+        """Return the value of every query, (Q,) float64.
+
+        NaN where it is undefined, as AUC if all candidates are relevant.
 
         Args:
             sample (QuerySample): the queries.
@@ -170,7 +177,9 @@ class QueryDefinition(MetricDefinition):
     def moments(
         self, num_candidates: npt.ArrayLike, num_relevant: npt.ArrayLike
     ) -> tuple[FloatArray, FloatArray]:
-        """Return mean and variance of queries under random ranking, (Q,) float64 twice; 0 where nothing can vary.
+        """Return mean and variance of queries under random ranking, (Q,) float64 twice.
+
+        The variance is 0 where nothing can vary.
 
         Args:
             num_candidates (array-like): (Q,) integers N < 2^62.
@@ -179,7 +188,10 @@ class QueryDefinition(MetricDefinition):
         return self.kind.moments(QuerySample.of_counts(num_candidates, num_relevant))[:2]
 
     def optimum(self, num_candidates: npt.ArrayLike, num_relevant: npt.ArrayLike) -> FloatArray:
-        """Return the value of the ranking that starts with the relevant items; arguments as for ``moments``."""
+        """Return the value of the ranking that starts with the relevant items.
+
+        Arguments as for ``moments``.
+        """
         return self.kind.moments(QuerySample.of_counts(num_candidates, num_relevant))[2]
 
     def sample(
@@ -194,7 +206,10 @@ class QueryDefinition(MetricDefinition):
         return sample.value_of(self.name, lambda sample: self._value(sample, rank_type))
 
     def _value(self, sample: QuerySample, rank_type: RankType) -> float:
-        """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any."""
+        """Average over the queries that have a value, sum of c w v / sum of c w.
+
+        NaN without any.
+        """
         if not self.is_mean_of_f:
             # not ``value``: ``value_of`` has compared the ranks of items not retrieved
             return MEDIAN_RANK._value(sample.first_ranks, rank_type)
@@ -203,7 +218,10 @@ class QueryDefinition(MetricDefinition):
     def null_moments(
         self, sample: QuerySample, expectation: ExpectationProvider | None = None
     ) -> Moments:
-        """Mean, variance and best value under random ranking of independent queries, by a provider or exact."""
+        """Mean, variance and best value under random ranking of independent queries.
+
+        They are computed by the provider, or exactly without one.
+        """
         used = self.used(sample)
         if expectation is None or not used.any():
             return self.exact_moments(sample)
@@ -287,13 +305,13 @@ def recall_at(k: int) -> QueryDefinition:
     >>> recall_at(100).name
     'recall_at_100'
     """
-    return QueryDefinition(
-        f"recall_at_{check_int('k', k, 1, 1 << 63)}", f=AtMost(k), higher_is_better=True
-    )
+    return QueryDefinition(_name_at("recall", k), f=AtMost(k), higher_is_better=True)
 
 
 def precision_at(k: int) -> QueryDefinition:
-    """Return precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``.
+    """Return precision at k, #{r_i <= k} / k, in [0, 1].
+
+    The divisor is k also where k > N. Raises as ``hits_at``.
 
     Args:
         k (int): number of first places that count, at least 1.
@@ -302,13 +320,13 @@ def precision_at(k: int) -> QueryDefinition:
     >>> precision_at(5).name
     'precision_at_5'
     """
-    return QueryDefinition(
-        f"precision_at_{check_int('k', k, 1, 1 << 63)}", kind=SumOf(AtMost(k), divisor=k)
-    )
+    return QueryDefinition(_name_at("precision", k), kind=SumOf(AtMost(k), divisor=k))
 
 
 def capped_recall_at(k: int) -> QueryDefinition:
-    """Return capped recall at k, #{r_i <= k} / min(m, k), in [0, 1]; BEIR's R_cap@k. Raises as ``hits_at``.
+    """Return capped recall at k, #{r_i <= k} / min(m, k), in [0, 1].
+
+    It is BEIR's R_cap@k. Raises as ``hits_at``.
 
     Args:
         k (int): number of first places that count, at least 1.
@@ -321,7 +339,9 @@ def capped_recall_at(k: int) -> QueryDefinition:
 
 
 def f1_at(k: int) -> QueryDefinition:
-    """Return F1 at k, the harmonic mean of precision and recall, 2 #{r_i <= k} / (m + k), in [0, 1].
+    """Return F1 at k, the harmonic mean of precision and recall, in [0, 1].
+
+    It is 2 #{r_i <= k} / (m + k).
 
     Raises as ``hits_at``.
 
@@ -336,12 +356,14 @@ def f1_at(k: int) -> QueryDefinition:
 
 
 def _share_of_hits(name: str, k: int, divisor: Divisor) -> QueryDefinition:
-    key = _name(name, check_int("k", k, 1, 1 << 63))
+    key = _name_at(name, k)
     return QueryDefinition(key, f=AtMost(k), higher_is_better=True, divisor=divisor)
 
 
 def fall_out_at(k: int) -> QueryDefinition:
-    """Return fall-out at k, the share of the N - m other candidates that are among the first k; lower is better.
+    """Return fall-out at k, the share of the other candidates that are among the first k.
+
+    There are N - m other candidates, and lower values are better.
 
     Queries whose candidates are all relevant are excluded. Raises as ``hits_at``.
 
@@ -352,7 +374,7 @@ def fall_out_at(k: int) -> QueryDefinition:
     >>> fall_out_at(10).name
     'fall_out_at_10'
     """
-    key = _name("fall_out", check_int("k", k, 1, 1 << 63))
+    key = _name_at("fall_out", k)
     return QueryDefinition(key, kind=binary.FallOut(k), higher_is_better=False)
 
 
@@ -366,13 +388,13 @@ def success_at(k: int) -> QueryDefinition:
     >>> success_at(1).name
     'success_at_1'
     """
-    return QueryDefinition(
-        f"success_at_{check_int('k', k, 1, 1 << 63)}", kind=binary.Success(AtMost(k))
-    )
+    return QueryDefinition(_name_at("success", k), kind=binary.Success(AtMost(k)))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
-    """Return the reciprocal rank of the first relevant item, 0 if it is beyond k. Raises as ``hits_at``.
+    """Return the reciprocal rank of the first relevant item, 0 if it is beyond k.
+
+    Raises as ``hits_at``.
 
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
@@ -385,7 +407,9 @@ def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
 
 
 def average_precision(k: int | None = None) -> QueryDefinition:
-    """Return average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``.
+    """Return average precision, (1/m) sum of i / r_(i) over the relevant items up to k.
+
+    Raises as ``hits_at``.
 
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
@@ -409,12 +433,14 @@ def capped_average_precision(k: int) -> QueryDefinition:
     >>> capped_average_precision(10).name
     'ap_cap_at_10'
     """
-    key = _name("ap_cap", check_int("k", k, 1, 1 << 63))
+    key = _name_at("ap_cap", k)
     return QueryDefinition(key, kind=binary.AveragePrecisionKind(k, is_capped=True))
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:
-    """Return nDCG: the sum of label_i / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``.
+    """Return nDCG: the sum of label_i / log2(1 + r_i) up to k, over its best value.
+
+    Raises as ``hits_at``.
 
     Args:
         k (int, default None): number of first places that count, at least 1; None: all.
@@ -459,7 +485,9 @@ def discounted_gain(k: int | None = None) -> QueryDefinition:
 
 
 def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
-    """Return rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1) (doi:10.1145/1416950.1416952).
+    """Return rank-biased precision, the sum of (1 - p) p^(r_i - 1), in [0, 1).
+
+    Moffat and Zobel 2008 (doi:10.1145/1416950.1416952).
 
     Args:
         p (float, default 0.8): probability that a reader goes on to the next place, between 0 and
@@ -477,7 +505,11 @@ def rank_biased_precision(p: float = 0.8) -> QueryDefinition:
 
 
 def _name(name: str, k: int | None) -> str:
-    return name if k is None else f"{name}_at_{check_int('k', k, 1, 1 << 63)}"
+    return name if k is None else _name_at(name, k)
+
+
+def _name_at(name: str, k: int) -> str:
+    return f"{name}_at_{check_int('k', k, 1, 1 << 63)}"
 
 
 def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:

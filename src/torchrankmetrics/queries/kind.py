@@ -54,7 +54,7 @@ class QueryKind:
     limits: tuple[float | None, float | None] = 0.0, 1.0
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """Return the expected value over orders of ties, (Q,) float64; NaN where it is undefined."""
+        """Return the expected value over orders of ties, (Q,) float64; NaN if undefined."""
         raise NotImplementedError
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
@@ -77,7 +77,7 @@ class QueryKind:
         return mean, variance, best
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return null mean and variance >= 0, (u,) float64 twice, for N and m, (u,) int64, sorted."""
+        """Return null mean and variance >= 0, (u,) float64 twice, for sorted N and m, (u,)."""
         raise NotImplementedError
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
@@ -133,7 +133,10 @@ def _cached_moments(kind: QueryKind, *pairs: bytes) -> tuple[FloatArray, FloatAr
 
 @dataclass(frozen=True)
 class Discount(KnownTransform):
-    """r -> 1 / log2(1 + r), the common variant of Järvelin and Kekäläinen 2002 (doi:10.1145/582415.582418)."""
+    """r -> 1 / log2(1 + r).
+
+    The common variant of Järvelin and Kekäläinen 2002 (doi:10.1145/582415.582418).
+    """
 
     smooth = True
 
@@ -190,7 +193,10 @@ def up_to(f: KnownTransform, k: int | None) -> KnownTransform:
 
 
 def place_means(f: KnownTransform, low: IntArray, high: IntArray, N: IntArray) -> FloatArray:
-    """Mean of f over the places {low..high} of each block, (b,); most blocks are one place, where it is f itself."""
+    """Mean of f over the places {low..high} of each block, (b,).
+
+    Most blocks are one place, where the mean is f itself.
+    """
     means = apply_transform(f, low.astype(np.float64), num_candidates=N)
     several = low < high
     if several.any():
@@ -214,7 +220,7 @@ def _cached_null_moments(f: KnownTransform, N: bytes) -> tuple[FloatArray, Float
 
 @dataclass(frozen=True)
 class Capped:
-    """m -> min(m, k), the divisor of a metric whose best value is 1 with any number m of relevant items."""
+    """m -> min(m, k), the divisor of metrics whose best value is 1 with any number m."""
 
     k: int
     limits: ClassVar[tuple[float, float]] = 0.0, 1.0
@@ -225,7 +231,10 @@ class Capped:
 
 @dataclass(frozen=True)
 class HalfSum:
-    """m -> (m + k) / 2, the divisor of F1: 2 P R / (P + R) = 2 h / (m + k) with h hits among k places."""
+    """m -> (m + k) / 2, the divisor of F1.
+
+    With h hits among k places 2 P R / (P + R) is 2 h / (m + k).
+    """
 
     k: int
     limits: ClassVar[tuple[float, float]] = 0.0, 1.0
@@ -236,7 +245,9 @@ class HalfSum:
 
 @dataclass(frozen=True)
 class SumOf(QueryKind):
-    """Sum of gain times f(r_i) over the relevant items, over their number, its best value, a number or a function of m.
+    """Sum of gain times f(r_i) over the relevant items, over a divisor.
+
+    The divisor is their number m, the best value of the sum, a number or a function of m.
 
     Gains are 1, labels or 2^label - 1 (Burges et al. 2005, doi:10.1145/1102351.1102363), relative
     to the largest of their query: so equal gains have the value of binary relevance bit for bit.
@@ -277,14 +288,8 @@ class SumOf(QueryKind):
         sample = self._own(sample)
         N = sample.known_candidates
         m = sample.num_relevant
-        mean = np.full(len(N), np.nan)
-        variance = np.zeros(len(N))
-        used = self.has_value(N, m)
-        mean[used], variance[used] = moments_by_candidates(self.f, N[used])
-        starts, query, gain, number = sample.levels
-        gain = self._relative(gain, _largest(sample)[query])
-        total = np.add.reduceat(gain * number, starts)
-        apart = np.add.reduceat(number * (gain - (total / m)[query]) ** 2, starts)
+        mean, variance = self._moments_of_f(N, m)
+        total, apart = self._sums_of_gains(sample)
         best = self._best(sample)
         free = np.maximum(N - 1, 1)
         share = self._divided(total, sample, best)
@@ -306,7 +311,10 @@ class SumOf(QueryKind):
         return (values, probability) if inside > outside else (values[::-1], probability[::-1])
 
     def log_best(self, N: int, m: int, gain: FloatArray | None = None) -> float | None:
-        """The largest gains are on the first places, if f falls or rises strictly there and is constant behind."""
+        """Logarithm of the probability of the largest gains on the first places.
+
+        Known if f falls or rises strictly there and is constant behind.
+        """
         places = min(m, self.f.constant_from - 1)
         steps = np.diff(self.f.values(np.arange(1.0, min(places + 1, N) + 1)))
         is_strict = (steps < 0).all() or (steps > 0).all()
@@ -339,6 +347,22 @@ class SumOf(QueryKind):
             return gain / largest
         power = np.exp2(-largest)
         return np.asarray((np.exp2(gain - largest) - power) / (1 - power))  # no power overflows
+
+    def _moments_of_f(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Null mean and variance of f of one rank; NaN and 0 where the metric is undefined."""
+        mean = np.full(len(N), np.nan)
+        variance = np.zeros(len(N))
+        used = self.has_value(N, m)
+        mean[used], variance[used] = moments_by_candidates(self.f, N[used])
+        return mean, variance
+
+    def _sums_of_gains(self, sample: QuerySample) -> tuple[FloatArray, FloatArray]:
+        """Sum of the relative gains of every query, and of their squared deviations."""
+        starts, query, gain, number = sample.levels
+        gain = self._relative(gain, _largest(sample)[query])
+        total = np.add.reduceat(gain * number, starts)
+        mean = (total / sample.num_relevant)[query]
+        return total, np.add.reduceat(number * (gain - mean) ** 2, starts)
 
     def _best(self, sample: QuerySample) -> FloatArray:
         """Sum of relative gains for the ranking by descending gain."""
@@ -379,7 +403,10 @@ def _largest(sample: QuerySample) -> FloatArray:
 
 
 def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms:
-    """Null distribution of #{relevant items within the first k} / divisor, hypergeometric; see ``distribution``."""
+    """Null distribution of #{relevant items within the first k} / divisor, hypergeometric.
+
+    Values and probabilities as ``QueryKind.distribution``.
+    """
     k = min(k, N)
     low = max(0, m + k - N)
     high = min(m, k)
@@ -396,11 +423,13 @@ def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms
     if last < high:  # the best value is an atom, however unlikely
         hits = np.r_[hits, high]
         probability = np.r_[probability, _LEAST]
-    # clamp what underflows float64
-    values = hits / divisor
-    probability = np.maximum(probability, _LEAST)
-    if len(values) > most:  # neighbors at the best of them
-        end = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
-        values = values[end]
-        probability = np.add.reduceat(probability, np.r_[0, end[:-1] + 1])
-    return values, probability
+    probability = np.maximum(probability, _LEAST)  # clamp what underflows float64
+    return _merged(hits / divisor, probability, most)
+
+
+def _merged(values: FloatArray, probability: FloatArray, most: int) -> Atoms:
+    """At most ``most`` atoms, from ascending values: neighbors are one atom at the best of them."""
+    if len(values) <= most:
+        return values, probability
+    end = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
+    return values[end], np.add.reduceat(probability, np.r_[0, end[:-1] + 1])

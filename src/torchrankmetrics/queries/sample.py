@@ -26,7 +26,9 @@ _OF_QUERIES = ("num_candidates", "weight", "count", "side", "group", "row")
 
 @dataclass(frozen=True, eq=False)
 class QuerySample(Sample):
-    """Queries as blocks of tied candidates that contain relevant items, on any places of their block equally likely.
+    """Queries as blocks of tied candidates that contain relevant items.
+
+    The relevant items of a block are on any of its places equally likely.
 
     Ranks are raw: the other relevant items of a query stay among its candidates. Every query has a
     block, and relevant items of one block with different gains are one block for each gain, the
@@ -53,7 +55,10 @@ class QuerySample(Sample):
     def tied(
         cls, places: IntArray, num_relevant: IntArray, num_candidates: IntArray
     ) -> "QuerySample":
-        """Queries whose relevant items are anywhere among the first places: a constant scorer, or the perfect one."""
+        """Queries whose relevant items are anywhere among the first places.
+
+        This is the sample of a constant scorer, or of the perfect one.
+        """
         size = len(places)
         ones = np.ones(len(places), dtype=np.int64)
         return cls(
@@ -82,7 +87,10 @@ class QuerySample(Sample):
     def ranked(
         cls, ranks: IntArray, num_candidates: int, gain: FloatArray | None = None
     ) -> "QuerySample":
-        """Queries with equal m and N, from ranks (Q, m) without ties, ascending unless they have gains (Q, m)."""
+        """Queries with equal m and N, from ranks (Q, m) without ties.
+
+        Ranks ascend unless they have gains (Q, m).
+        """
         (size, m) = ranks.shape
         flat = ranks.ravel()
         one = np.ones(size, dtype=np.int64)
@@ -92,7 +100,10 @@ class QuerySample(Sample):
         return cls(starts, flat, flat, ones, one * num_candidates, np.ones(size), one, gain=gain)
 
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
-        """The queries with the relevant items of every block first, last (by gain), or (expected) anywhere in it."""
+        """The queries with their relevant items at one end of every block, or anywhere in it.
+
+        Optimistic: first; pessimistic: last, by gain; expected: anywhere.
+        """
         if (
             check_choice("rank_type of a metric of queries", rank_type, get_args(QueryRankType))
             == "expected"
@@ -111,7 +122,7 @@ class QuerySample(Sample):
         return replace(self, optimistic=low, pessimistic=low + self.answers - 1)
 
     def at_random(self, random: np.random.Generator) -> "QuerySample":
-        """Return the queries with their relevant items on random places, one entry for each query."""
+        """Return the queries with relevant items on random places, one entry for each query."""
         each = self.take(np.repeat(np.arange(len(self)), self.count))
         _, query, gain, number = each.levels
         items = np.maximum(number, 1)  # a query without relevant items has a block, too
@@ -131,19 +142,26 @@ class QuerySample(Sample):
         )
 
     def unranked(self) -> tuple["QuerySample", bytes]:
-        """Return one entry for each query, in an order that does not depend on ranks, and a digest without ranks."""
+        """Return one entry for each query, and a digest without ranks.
+
+        The order of the entries does not depend on ranks.
+        """
         each = self.take(np.repeat(np.arange(len(self)), self.count))
-        starts, _, gain, number = each.levels
-        labels = [one.tobytes() for one in np.split(gain, starts[1:])]
-        numbers = [one.tobytes() for one in np.split(number, starts[1:])]
-        columns = [x.tolist() for x in (each.num_candidates, each.num_relevant, each.weight)]
-        keys = list(zip(*columns, labels, numbers, strict=True))
+        keys = each._keys()
         order = sorted(range(len(keys)), key=keys.__getitem__)
         queries = replace(each.take(np.array(order)), count=np.ones_like(each.count))
         return queries, hashlib.sha256(repr(sorted(keys)).encode()).digest()
 
+    def _keys(self) -> list[tuple[Any, ...]]:
+        """N, m, weight, gains and their numbers of every query."""
+        starts, _, gain, number = self.levels
+        labels = [one.tobytes() for one in np.split(gain, starts[1:])]
+        numbers = [one.tobytes() for one in np.split(number, starts[1:])]
+        columns = [x.tolist() for x in (self.num_candidates, self.num_relevant, self.weight)]
+        return list(zip(*columns, labels, numbers, strict=True))
+
     def relevant(self, threshold: float) -> "QuerySample":
-        """The queries with only the items of at least this gain as relevant, and with gains of 1."""
+        """The queries with only the items of at least this gain as relevant, with gains of 1."""
         if self.gain is None and threshold <= 1:
             return self
         gain = np.ones(len(self.answers)) if self.gain is None else self.gain
@@ -170,7 +188,10 @@ class QuerySample(Sample):
 
     @cached_property
     def levels(self) -> tuple[IntArray, IntArray, FloatArray, IntArray]:
-        """Relevant items of equal gain, by descending gain: the first level of each query; query, gain and number."""
+        """Relevant items of equal gain: starts of queries, query, gain and number of each level.
+
+        Gains descend within a query.
+        """
         if self.gain is None:
             every = np.arange(len(self))
             return every, every, np.ones(len(self)), self.num_relevant
@@ -197,7 +218,8 @@ class QuerySample(Sample):
     def _of_queries(self, index: npt.NDArray[Any]) -> dict[str, Any]:
         """The columns of queries at an index."""
         columns = {name: getattr(self, name) for name in _OF_QUERIES}
-        return {name: column[index] if len(column) else column for name, column in columns.items()}
+        known = {name: column[index] for name, column in columns.items() if len(column)}
+        return columns | known
 
     @cached_property
     def first_ranks(self) -> RankSample:
@@ -209,7 +231,10 @@ class QuerySample(Sample):
 
     @cached_property
     def elsewhere(self) -> "QuerySample | None":
-        """The queries with other ranks of items that were not retrieved, if a number of candidates is unknown."""
+        """The queries with other ranks of items that were not retrieved.
+
+        None if every number of candidates is known, or if every item was retrieved.
+        """
         if not ((self.num_candidates < 0).any() and (far := self.optimistic > NEVER).any()):
             return None
         return replace(
@@ -253,7 +278,7 @@ class QuerySample(Sample):
 
 
 def _random_places(random: np.random.Generator, number: IntArray, N: IntArray) -> IntArray:
-    """Draw ``number`` different places in 1..N for each query, in random order, query after query."""
+    """Draw ``number`` different places in 1..N for each query, in random order."""
     starts = np.cumsum(number) - number
     places = np.empty(number.sum(), dtype=np.int64)
     order = np.lexsort((number, N))

@@ -14,6 +14,7 @@ from torchrankmetrics.definitions.sample import (
     distinct_rows,
     in_range,
 )
+from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import EQUAL
 from torchrankmetrics.null.tails.lists import Atoms, ListedValues
 from torchrankmetrics.null.tails.upper import log_upper_tail
@@ -64,9 +65,8 @@ def query_p_value(
         return 0.0, 0.0
     kind = definition.kind
     terms = _terms(sample, kind.is_graded)
-    task = kind.as_task() if all(m == 1 and gain is None for _, m, gain in terms.shapes) else None
+    task = _as_task(definition, terms)
     if task is not None:
-        task = replace(task, higher_is_better=definition.higher_is_better)
         return task.log_p_value(sample.first_ranks)
 
     slack = EQUAL[0] * abs(value - moments.mean) + EQUAL[1] * abs(value)
@@ -80,6 +80,19 @@ def query_p_value(
         if log_p is not None:
             return log_p, 0.0
     return _simulated_p(kind, terms, better * value - slack, samples)
+
+
+def _as_task(definition: "QueryDefinition", terms: Terms) -> RankDefinition | None:
+    """The same metric of ranking tasks; None if it is unknown.
+
+    Every query must have one relevant item.
+    """
+    if not all(m == 1 and gain is None for _, m, gain in terms.shapes):
+        return None
+    task = definition.kind.as_task()
+    if task is None:
+        return None
+    return replace(task, higher_is_better=definition.higher_is_better)
 
 
 def _shares(terms: Terms, better: int) -> Terms:
@@ -125,19 +138,26 @@ def _terms(sample: QuerySample, is_graded: bool) -> Terms:
     columns = (sample.known_candidates, sample.num_relevant, of_gains, in_range(sample.weight))
     (*shape, weight), count = distinct_rows(columns, sample.count)
     first = changes(*shape)
-    distinct = [column[first].tolist() for column in shape]
-    shapes = [(N, m, gains[i]) for N, m, i in zip(*distinct, strict=True)]
+    distinct = zip(*np.stack(shape)[:, first].tolist(), strict=True)
+    shapes = [(N, m, gains[i]) for N, m, i in distinct]
     return Terms(shapes, np.cumsum(first) - 1, weight, count)
 
 
 def _distinct_gains(sample: QuerySample) -> tuple[list[FloatArray | None], IntArray]:
-    """Distinct gains of the relevant items of queries, None if all are 1, and which of them each query has."""
+    """Distinct gains of the relevant items of queries, and which of them each query has.
+
+    None instead of gains that are all 1.
+    """
     starts, _, gain, number = sample.levels
     levels = zip(np.split(gain, starts[1:]), np.split(number, starts[1:]), strict=True)
     found: dict[bytes, int] = {}
     index = [found.setdefault(np.repeat(*own).tobytes(), len(found)) for own in levels]
-    gains = [None if (one == 1).all() else one for one in map(np.frombuffer, found)]
+    gains = [_unless_binary(np.frombuffer(one)) for one in found]
     return gains, np.array(index)
+
+
+def _unless_binary(gain: FloatArray) -> FloatArray | None:
+    return None if (gain == 1).all() else gain
 
 
 def _distributions(kind: QueryKind, terms: Terms) -> list[Atoms] | None:

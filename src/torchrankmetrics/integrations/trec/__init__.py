@@ -1,4 +1,4 @@
-"""Metrics of retrieval runs: values and rows from qrels and a run, as files or objects of other libraries."""
+"""Metrics of retrieval runs, from qrels and a run: files, or objects of other libraries."""
 
 from torchrankmetrics.integrations.trec.runs import DEFAULT_RUN_METRICS, evaluate_run, rank_run
 from torchrankmetrics.integrations.trec.sources import read_qrels, read_run

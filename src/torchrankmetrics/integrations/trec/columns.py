@@ -1,4 +1,4 @@
-"""Columns of frames, records and files with a header: which holds the query, the document and the value."""
+"""Columns of frames, records and files with a header: query, document and value."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -44,7 +44,7 @@ def find_columns(names: Sequence[str], kind: Kind, where: str) -> Columns:
 def is_header(fields: Sequence[str]) -> bool:
     """Whether fields are names of columns, among them a query and a document."""
     plain = [_plain(field) for field in fields]
-    return any(name in QUERY for name in plain) and any(name in DOCUMENT for name in plain)
+    return _first(QUERY, plain) is not None and _first(DOCUMENT, plain) is not None
 
 
 def _plain(name: object) -> str:

@@ -62,13 +62,17 @@ def _of_lines(text: TextIO, kind: Kind, name: str) -> Iterator[Entry]:
         fields = line.rstrip("\r\n").split(separator)
         if len(fields) != width:
             raise ValueError(
-                f"{name}, line {number}: {len(fields)} fields instead of {width}{_hint(fields, kind)}"
+                f"{name}, line {number}: {len(fields)} fields instead of {width}"
+                f"{_hint(fields, kind)}"
             )
         yield _entry(fields, columns, number)
 
 
 def _has_header(line: str, width: int) -> bool:
-    """Whether a first line has names of columns: known ones, or no number in a line that is not of TREC."""
+    """Whether a first line has names of columns.
+
+    It has known names, or it has no number and is not a line of TREC.
+    """
     fields = line.split()
     if is_header(fields):
         return True

@@ -1,4 +1,4 @@
-"""`JudgedLists`: the relevant documents of all queries and the scores of their lists, as flat arrays."""
+"""`JudgedLists`: relevant documents of all queries and scores of their lists, as flat arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,8 +97,8 @@ class JudgedLists:
         """Warn of ids that do not match, and of labels that look like scores."""
         if not len(self.own):
             warn(
-                f"qrels have no relevant document in any of {len(self.names)} queries: labels above "
-                "0 are relevant"
+                f"qrels have no relevant document in any of {len(self.names)} queries: labels "
+                "above 0 are relevant"
             )
         elif len(self.own) and self.is_missed.all():
             warn(
@@ -124,7 +124,10 @@ class JudgedLists:
 
     @cached_property
     def missed_number(self) -> IntArray:
-        """I for the i-th document of a query that is not in its list, (P,); without meaning for others."""
+        """I for the i-th document of a query that is not in its list, (P,).
+
+        The numbers of other documents have no meaning.
+        """
         count = np.cumsum(self.is_missed)
         before: IntArray = count - self.is_missed
         first = np.searchsorted(self.index, self.index)
@@ -144,7 +147,7 @@ class JudgedLists:
         )
 
     def _places(self) -> tuple[IntArray, IntArray]:
-        """First and last places of the relevant documents in their lists, (P,) twice; 0: not there."""
+        """First and last places of relevant documents in their lists, (P,) twice; 0: not there."""
         lists = np.split(self.scores, np.cumsum(self.length)[:-1])
         owned = np.split(self.own, np.flatnonzero(np.diff(self.index)) + 1)
         above = []
@@ -158,7 +161,10 @@ class JudgedLists:
         return np.where(self.is_missed, 0, low), np.where(self.is_missed, 0, high)
 
     def _sizes(self, num_candidates: NumCandidates) -> IntArray:
-        """Number of candidates of every query: the documents in its list, the relevant ones outside, and others."""
+        """Number of candidates of every query.
+
+        They are the documents in its list, the relevant ones outside, and others.
+        """
         by_query = self._size_by_query(num_candidates)
         lost = [query for query in self.queries if query not in by_query]
         if lost:
@@ -224,8 +230,10 @@ def _without_identical(lists: Documents, ignore: bool | None) -> Documents:
         )
     if not ignore:
         return lists
-    without = {q: {d: x for d, x in lists[q].items() if d != q} for q in found}
-    return {**lists, **without}
+    without = dict(lists)
+    for query in found:
+        without[query] = {name: x for name, x in lists[query].items() if name != query}
+    return without
 
 
 def _first_id(documents: Documents) -> str | None:

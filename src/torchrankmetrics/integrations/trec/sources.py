@@ -1,4 +1,4 @@
-"""`read_qrels` and `read_run`: files, dicts, lists, frames and records become query -> document -> number."""
+"""`read_qrels` and `read_run`: every form becomes query -> document -> number."""
 
 import math
 import os
@@ -55,10 +55,10 @@ def read_run(source: Source) -> Documents:
     """Read the scores of documents: query -> document -> score; errors as ``read_qrels``.
 
     Args:
-        source (path, dict, frame or records): in every form of ``read_qrels``, with scores instead of
-            labels: a column score, prediction or rating, or rank, of which 1 is best. In a dict the
-            documents of a query are a dict of scores, a list of ids, best first, or a list of (id,
-            score). Of an id that is repeated in a list the first place counts, or the highest
+        source (path, dict, frame or records): in every form of ``read_qrels``, with scores instead
+            of labels: a column score, prediction or rating, or rank, of which 1 is best. In a dict
+            the documents of a query are a dict of scores, a list of ids, best first, or a list of
+            (id, score). Of an id that is repeated in a list the first place counts, or the highest
             score. Lines of TREC are "query Q0 document rank score tag"; the score decides, not the
             rank, as in trec_eval.
 
@@ -124,7 +124,10 @@ def _collect(entries: Iterable[Entry], kind: Kind, where: str) -> Documents:
 
 
 def _documents(inner: Any, kind: Kind, where: str) -> dict[str, float]:
-    """Read the documents of one query: a dict, a list of ids or of (id, score), or a set of relevant ids."""
+    """Read the documents of one query.
+
+    They are a dict, a list of ids or of (id, score), or a set of relevant ids.
+    """
     if isinstance(inner, Mapping):
         return _of_dict(inner, kind, where)
     if isinstance(inner, np.ndarray) or hasattr(inner, "tolist"):
@@ -217,11 +220,17 @@ def _of_records(records: Any, kind: Kind) -> Iterator[Entry]:
         if columns is None:
             names = _fields(one, kind)
             columns = find_columns(names, kind, f"{kind}, record {place}")
-        values = one if isinstance(one, Mapping) else {name: getattr(one, name) for name in names}
+        values = _as_mapping(one, names)
         value = 1 if columns.value is None else values[names[columns.value]]
         query = values[names[columns.query]]
         document = values[names[columns.document]]
         yield Entry(query, document, value, place, columns.sign)
+
+
+def _as_mapping(record: Any, names: list[str]) -> Mapping[str, Any]:
+    if isinstance(record, Mapping):
+        return record
+    return {name: getattr(record, name) for name in names}
 
 
 def _iterated(records: Any, kind: Kind) -> Iterable[Any]:

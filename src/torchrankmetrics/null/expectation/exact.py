@@ -1,4 +1,4 @@
-"""`ExactExpectation`: the ordered chain of strategies for exact null moments; means of f and geometric means."""
+"""`ExactExpectation`: the ordered strategies for exact null moments."""
 
 import functools
 import math
@@ -17,7 +17,10 @@ from torchrankmetrics.null.expectation.provider import CachedExpectation, enumer
 def strategies(
     definition: RankDefinition,
 ) -> Iterator[Callable[[RankDefinition, CandidateCounts], Moments | None]]:
-    """Yield the strategies for a metric, in order; they return None or raise for counts that they do not serve."""
+    """Yield the strategies for a metric, in order.
+
+    A strategy returns None or raises for counts that it does not serve.
+    """
     kind = definition.aggregation
     p = known(definition.f).exponent
     a = known(definition.g).exponent

@@ -1,4 +1,4 @@
-"""Null moments of order statistics: of the largest, the smallest and the median rank, and of their powers."""
+"""Null moments of the largest, the smallest and the median rank, and of their powers."""
 
 import math
 from bisect import bisect_left
@@ -31,7 +31,10 @@ _WORK = 2e8  # Bernoulli factors on one side of the contour: about ten seconds o
 
 
 def order_statistic(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Exact moments of a power of the largest, smallest or median rank; None for a median if weights differ."""
+    """Exact moments of a power of the largest, smallest or median rank.
+
+    None for a median if weights differ.
+    """
     if not definition.is_extreme and counts.weight.min() != counts.weight.max():
         return None
     N, count = sum_by_value(counts.num_candidates, counts.count)
@@ -39,7 +42,10 @@ def order_statistic(definition: RankDefinition, counts: CandidateCounts) -> Mome
 
 
 def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> Moments:
-    """Moments of the median over queries with m relevant items among N of the rank of the first one."""
+    """Moments of the median over queries of the rank of the first relevant item.
+
+    A query has m relevant items among N candidates.
+    """
     order = np.argsort(N - m, kind="stable")
     return _cached_median(*(part[order].tobytes() for part in (N, m, count)))
 
@@ -91,7 +97,7 @@ class _IndependentRanks:
     def _shares(
         self, x: FloatArray, y: FloatArray
     ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-        """Yield P(r <= x) and P(r > y) given that no rank is in (x, y], and the probability of that."""
+        """Yield P(r <= x) and P(r > y) given that no rank is in (x, y], and its probability."""
         block = max(1, (1 << 15) // len(self.count))
         top = self.last[-1:].astype(np.float64)
         for begin in range(0, len(x), block):
@@ -191,7 +197,7 @@ def _window(tasks: _IndependentRanks, j: int, center: int, a: float) -> tuple[in
 def _panels(
     tasks: _IndependentRanks, low: int, high: int, cuts: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights for sums over [low, high), by panels between the kinks at the last ranks."""
+    """Nodes and weights for sums over [low, high), by panels between kinks at last ranks."""
     inner = np.r_[tasks.last, _DOUBLINGS]
     even = np.linspace(low, high, cuts + 1).astype(np.int64)
     edges = np.unique(np.r_[even, inner[(low < inner) & (inner < high)]])
@@ -231,7 +237,9 @@ def _gap_correction(
     *,
     inverse: bool,
 ) -> FloatArray:
-    """Expected mean of D of both middle ranks, minus expected D of their midpoint; and the same of D^2: (2,).
+    """Expected mean of D of both middle ranks, minus expected D of their midpoint.
+
+    The second number is the same of D^2: (2,).
 
     It is a sum over x and y = x + gap of the second difference of D((x + y) / 2) times the
     probability that j ranks are at most x and no rank is in (x, y].
@@ -247,7 +255,10 @@ def _gap_correction(
 
 
 def _second_differences(s: FloatArray, center: int, inverse: bool) -> FloatArray:
-    """Second differences at s = x + y of D(s / 2) and of its square, (2, len(s)); D of 1 / x if inverse."""
+    """Second differences at s = x + y of D(s / 2) and of its square, (2, len(s)).
+
+    D is that of 1 / x if inverse.
+    """
     if not inverse:
         return np.stack([np.zeros_like(s), np.full_like(s, 0.5)])
     product = s * (s + 1) * (s + 2)

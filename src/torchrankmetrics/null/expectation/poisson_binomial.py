@@ -1,4 +1,4 @@
-"""Tails of sums of independent Bernoulli variables, by an integral over a circle in the complex plane.
+"""Tails of sums of independent Bernoulli variables, by an integral over a circle.
 
 P(B >= j) is the integral of E[z^B] z^(-j-1) / (1 - 1/z) over the circle |z| = e^s, s > 0, divided
 by 2 pi i. P(B = j) is the same without the factor 1 / (1 - 1/z), which has a pole at z = 1. The
@@ -127,7 +127,10 @@ class _Contour:
 
 
 def _half_circle(nodes: FloatArray, deviation: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Angles of the upper half circle and their weights, 0 beyond 9.5 standard deviations: (rows, k)."""
+    """Angles of the upper half circle and their weights, (rows, k).
+
+    Weights are 0 beyond 9.5 standard deviations.
+    """
     with np.errstate(divide="ignore"):
         width = np.ceil(9.5 * nodes / (2 * np.pi * deviation)) + 1
     reach = np.minimum(nodes // 2, width)
@@ -142,7 +145,10 @@ def _half_circle(nodes: FloatArray, deviation: FloatArray) -> tuple[FloatArray, 
 def _saddle(
     p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool
 ) -> FloatArray:
-    """Near the minimum over s of K(s) - s j (- _POLE log s with the pole), by guarded Newton steps."""
+    """Near the minimum over s of K(s) - s j, by guarded Newton steps.
+
+    With the pole the function is K(s) - s j - _POLE log s.
+    """
     low = np.full(len(j), 1e-9 if pole else -_CAP)
     high = np.full(len(j), _CAP)
     s = np.clip(_first_guess(p, q, count, j, pole), low, high)

@@ -103,13 +103,17 @@ class _LaplaceIntegral:
         return np.asarray(self._step * np.where(excess < 1, near, far))
 
     def _integral_of_head(self) -> FloatArray:
-        return np.array(
-            [sum(b * poch(-e, k) for k, b in enumerate(self._head, 2)) for e in self._exponents]
-        )
+        result = np.zeros(len(self._exponents))
+        for k, coefficient in enumerate(self._head, 2):
+            result += coefficient * poch(-self._exponents, k)
+        return result
 
 
 class _PowerSum:
-    """S = sum of v_i r_i^p relative to its mean mu, over pairs (N, v) by ascending max of v r^p / mu."""
+    """S = sum of v_i r_i^p relative to its mean mu.
+
+    Pairs (N, v) are sorted by the largest v r^p / mu.
+    """
 
     def __init__(self, counts: CandidateCounts, p: float) -> None:
         self._p = p
@@ -118,9 +122,7 @@ class _PowerSum:
         mean, excess = of_ranks.means[:, index]
         share = counts.count * counts.weight
         total = float((share * mean).sum())
-        total_excess = float((share * excess).sum())
-        is_near_one = abs(total_excess) < 0.5
-        self.log_mean = math.log1p(total_excess) if is_near_one else math.log(total)
+        self.log_mean = _log_mean(total, float((share * excess).sum()))
 
         unit = counts.weight / total
         at_top = counts.num_candidates.astype(np.float64) ** p
@@ -132,15 +134,16 @@ class _PowerSum:
         self._count = counts.count[order]
         self._unit = unit[order]
 
-        scale = unit * of_ranks.scale[index]
-        own = counts.count * of_ranks.kappa[:, index] * scale ** _ORDERS[:, None]
-        own = own[:, order]
+        own = of_ranks.cumulants_of_sums(index, counts.count, unit)[:, order]
         self.cumulants = own.sum(1)
         self._series = _series_before(own)
         self._mean_before = np.append(0.0, np.cumsum(self._count * self._unit * mean[order]))
 
     def log_laplace(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu) for ascending t, each (len(t),)."""
+        """Lambda and log phi at ascending t, (len(t),) each.
+
+        Lambda(t) is log E exp(-t (S / mu - 1)), and log phi(t) is log E exp(-t S / mu).
+        """
         # the first pairs by their cumulants
         small = np.searchsorted(self.largest, _SERIES / t, side="right")
         excess = polyval(t, self._series[2:, small], tensor=False) * t**2
@@ -161,7 +164,7 @@ class _PowerSum:
         return excess, log_phi
 
     def _pairs(self, N: IntArray, unit: FloatArray, t: FloatArray) -> FloatArray:
-        """Lambda and log phi of pairs of one weight, N ascending, or of one N: (2, len(t), pairs)."""
+        """Lambda and log phi of pairs of one weight, N ascending, or of one N: (2, t, pairs)."""
         if self._p == 1:
             return _uniform(N.astype(np.float64), t[:, None] * unit)
         if unit[0] == unit[-1] and len(np.unique(unit)) == 1:
@@ -171,8 +174,15 @@ class _PowerSum:
         return _powers(rule, self._p, s).reshape(2, len(t), len(unit))
 
 
+def _log_mean(total: float, total_excess: float) -> float:
+    """Log of the mean of the sum; of a mean near 1 its excess over 1 has more digits."""
+    if abs(total_excess) < 0.5:
+        return math.log1p(total_excess)
+    return math.log(total)
+
+
 def _series_before(own: FloatArray) -> FloatArray:
-    """Taylor coefficients of log E exp(-t (S / mu - 1)) of all pairs before each one, (21, u + 1)."""
+    """Taylor coefficients of log E exp(-t (S / mu - 1)) of all earlier pairs, (21, u + 1)."""
     running = np.cumsum(own, axis=1, dtype=np.longdouble).astype(np.float64)
     before = running * (_SIGNS / _FACTORIALS)[:, None]
     return np.concatenate([np.zeros((_CUMULANTS + 1, 1)), before], axis=1)
@@ -184,6 +194,11 @@ class _RankCumulants(NamedTuple):
     means: FloatArray  # (2, u): E[r^p] and E[r^p - 1]
     scale: FloatArray  # (u,)
     kappa: FloatArray  # (21, u): cumulants 2..20 of (r^p - 1) / scale
+
+    def cumulants_of_sums(self, index: IntArray, count: IntArray, unit: FloatArray) -> FloatArray:
+        """Cumulants 2..20 of sums of ``count`` values of unit * r^p, for N at an index: (21, u)."""
+        scale = unit * self.scale[index]
+        return np.asarray(count * self.kappa[:, index] * scale ** _ORDERS[:, None])
 
 
 @lru_cache(maxsize=32)
@@ -202,16 +217,21 @@ def _rank_cumulants(upper: bytes, p: float) -> _RankCumulants:
         excess = np.expm1(p * np.log(rule.nodes))
         largest = max(float(np.abs(excess).max()), 1e-300)
         scale[part] = largest
-        values = excess / largest
-        values -= rule.means(values)[-1]
-        powers = accumulate(repeat(values, _CUMULANTS), np.multiply, initial=np.ones_like(values))
-        kappa[:, part] = cumulants_of(np.stack([rule.means(power) for power in powers]))
-        kappa[1, part] = 0.0
-        kappa[2, part] = rule.variances(values)
+        kappa[:, part] = _cumulants_by_rule(rule, excess / largest)
         means[0, part] = rule.means(rule.nodes**p)
         means[1, part] = rule.means(excess)
     kappa[:, N == 1] = 0.0
     return _RankCumulants(means, scale, kappa)
+
+
+def _cumulants_by_rule(rule: PrefixRule, values: FloatArray) -> FloatArray:
+    """Cumulants 2..20 of values at the nodes of the rule, for each of its N: (21, u)."""
+    centered = values - rule.means(values)[-1]
+    powers = accumulate(repeat(centered, _CUMULANTS), np.multiply, initial=np.ones_like(values))
+    kappa = cumulants_of(np.stack([rule.means(power) for power in powers]))
+    kappa[1] = 0.0
+    kappa[2] = rule.variances(centered)
+    return kappa
 
 
 def cumulants_of(moments: FloatArray) -> FloatArray:
@@ -236,7 +256,10 @@ def moments_of(kappa: FloatArray) -> FloatArray:
 
 
 def _groups(N: IntArray, unit: FloatArray) -> list[IntArray]:
-    """Split pairs into groups of one weight, or of one N, whichever are fewer: one rule serves each."""
+    """Split pairs into groups of one weight, or of one N, whichever are fewer.
+
+    One rule serves each group.
+    """
     if len(N) == 0:
         return []
     weights, by_weight = np.unique(unit, return_inverse=True)
@@ -264,21 +287,25 @@ def _powers(rule: PrefixRule, p: float, s: FloatArray) -> FloatArray:
     block = max(1, _BLOCK // len(x))
     for begin in range(0, len(s), block):
         part = s[begin : begin + block, None]
-        y = part * x
-        linear = part * mean
-        lam, log_phi = result[:, begin : begin + block]  # views, filled below
-        near = linear < 0.5
-        if near.any():
-            # here max y >= 1/4: E[e^-y - 1 + y] is smaller than y by at most two or three digits
-            bend = rule.means(np.expm1(-y) + y)
-            lam[near] = (bend + _log1p_minus(np.maximum(bend - linear, -0.5)))[near]
-            log_phi[near] = (lam - linear)[near]
-        if not near.all():
-            with np.errstate(divide="ignore"):
-                far = np.maximum(np.log(rule.means(np.exp(-y))), -745.0)
-            lam[~near] = (far + linear)[~near]
-            log_phi[~near] = far[~near]
+        result[:, begin : begin + block] = _by_rule(rule, part * x, part * mean)
     result[0][:, rule.upper == 1] = 0.0
+    return result
+
+
+def _by_rule(rule: PrefixRule, y: FloatArray, mean: FloatArray) -> FloatArray:
+    """Lambda and log phi, (2, rows, u), of y = s r^p, (rows, nodes), with its means, (rows, u)."""
+    lam, log_phi = result = np.empty((2, *mean.shape))
+    near = mean < 0.5
+    if near.any():
+        # here max y >= 1/4: E[e^-y - 1 + y] is smaller than y by at most two or three digits
+        bend = rule.means(np.expm1(-y) + y)
+        lam[near] = (bend + _log1p_minus(np.maximum(bend - mean, -0.5)))[near]
+        log_phi[near] = (lam - mean)[near]
+    if not near.all():
+        with np.errstate(divide="ignore"):
+            far = np.maximum(np.log(rule.means(np.exp(-y))), -745.0)
+        lam[~near] = (far + mean)[~near]
+        log_phi[~near] = far[~near]
     return result
 
 
@@ -326,7 +353,10 @@ def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> 
 def _moments_by_rule(
     rule: tuple[FloatArray, FloatArray] | None, spread: float, a: float
 ) -> Moments | None:
-    """Moments of (S / mu)^a - 1 by a Gauss rule; None without a rule, or if S is negative at a node."""
+    """Moments of (S / mu)^a - 1 by a Gauss rule.
+
+    None without a rule, or if S is negative at a node.
+    """
     if rule is None:
         return None
     nodes, weights = rule
@@ -347,7 +377,10 @@ def _agree(coarse: Moments, fine: Moments) -> bool:
 
 
 def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatArray] | None:
-    """Nodes and weights of the Gauss rule with these Hermite moments; None if they are too inexact."""
+    """Nodes and weights of the Gauss rule with these Hermite moments.
+
+    None if the moments are too inexact.
+    """
     size = 2 * nodes
     alpha = np.zeros(nodes)
     beta = np.zeros(nodes)

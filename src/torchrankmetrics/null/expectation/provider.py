@@ -1,4 +1,4 @@
-"""`ExpectationProvider`, the protocol of null moments; moments of all rank vectors, or random ones."""
+"""`ExpectationProvider`, the protocol of null moments; enumeration and simulation."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -38,7 +38,8 @@ class ExpectationProvider(Protocol):
 
     >>> from torchrankmetrics import RankMetric
     >>> from torchrankmetrics.null import MonteCarloExpectation
-    >>> RankMetric("adjusted_mrr", expectation=MonteCarloExpectation(samples=1000, seed=0)).moments([3, 5])
+    >>> provider = MonteCarloExpectation(samples=1000, seed=0)
+    >>> RankMetric("adjusted_mrr", expectation=provider).moments([3, 5])
     Moments(mean=0.5223833333333333, variance=0.04021225419864309)
     """
 
@@ -48,7 +49,9 @@ class ExpectationProvider(Protocol):
         counts: npt.ArrayLike | CandidateCounts | Sample,
         weight: npt.ArrayLike | None = None,
     ) -> Moments:
-        """Return the null mean and variance of the metric; the variance is exactly 0 if the metric cannot vary.
+        """Return the null mean and variance of the metric.
+
+        The variance is exactly 0 if the metric cannot vary.
 
         Args:
             definition (RankDefinition or QueryDefinition): the metric. ``definition.of_tasks`` is
@@ -68,14 +71,14 @@ class ExpectationProvider(Protocol):
         """
         ...
 
-    def answers(self, definition: Definition) -> bool:
+    def supports(self, definition: Definition) -> bool:
         """Return whether ``moments`` serves this definition, for at least some counts."""
         ...
 
 
 def check_provider(provider: Any) -> None:
     """Raise TypeError for an object that is no provider."""
-    calls = {"moments": "moments(definition, counts, weight)", "answers": "answers(definition)"}
+    calls = {"moments": "moments(definition, counts, weight)", "supports": "supports(definition)"}
     missing = [call for name, call in calls.items() if not callable(getattr(provider, name, None))]
     if missing or isinstance(provider, type):
         raise TypeError(
@@ -90,7 +93,10 @@ class ExpectationUnavailableError(RankMetricError):
 
 
 class CachedExpectation(ExpectationProvider):
-    """Moments of ``_cached`` for the tasks on which a metric has a value; copies of a metric share the results."""
+    """Moments of ``_cached`` for the tasks on which a metric has a value.
+
+    Copies of a metric share the results.
+    """
 
     _cached: Callable[[Any, CandidateCounts], Moments]
 
@@ -112,7 +118,7 @@ class CachedExpectation(ExpectationProvider):
         counts = counts.at_least(definition.min_candidates)
         return self._cached(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
 
-    def answers(self, definition: Definition) -> bool:
+    def supports(self, definition: Definition) -> bool:
         """Whether the null is defined: every such metric has moments for at least small counts."""
         return definition.has_null
 
@@ -130,34 +136,40 @@ def unavailable(
 
 
 def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Moments over all rank vectors, of any metric; None if the product of the N_i exceeds ``LIMIT``."""
-    N = counts.num_candidates
-    count = counts.count
-    free = N > 1
-    if (count[free] * np.log(N[free])).sum() > math.log(LIMIT) + 1e-9:
+    """Moments over all rank vectors, of any metric.
+
+    None if the product of the N_i exceeds ``LIMIT``.
+    """
+    free = counts.num_candidates > 1
+    log_vectors = (counts.count[free] * np.log(counts.num_candidates[free])).sum()
+    if log_vectors > math.log(LIMIT) + 1e-9:
         return None
-    # tasks with one candidate have rank 1: one entry with their total weight is the same weighted
-    # sample
-    size = np.repeat(N[free], count[free])
-    weight = np.repeat(counts.weight[free], count[free])
-    fixed = float((counts.weight[~free] * count[~free]).sum())
+    size = np.repeat(counts.num_candidates[free], counts.count[free])
+    weight = np.repeat(counts.weight[free], counts.count[free])
+
+    # tasks with one candidate have rank 1: one entry of their total weight is the same sample
+    fixed = float((counts.weight[~free] * counts.count[~free]).sum())
     if fixed:
         size = np.append(size, 1)
         weight = np.append(weight, fixed)
-    sizes = size.tolist()
+    return _moments(_values_of_all(definition, size.tolist(), weight), ddof=0)
+
+
+def _values_of_all(definition: RankDefinition, sizes: list[int], weight: FloatArray) -> FloatArray:
+    """Values of the metric for all rank vectors of tasks with these numbers of candidates."""
     tables = {
         n: apply_transform(known(definition.f).at(n), np.arange(1, n + 1, dtype=np.float64))
         for n in sizes
     }
     values = np.empty(math.prod(sizes))
-    block = max(1, _BLOCK // len(size))
+    block = max(1, _BLOCK // len(sizes))
     for begin in range(0, len(values), block):
-        index = np.unravel_index(np.arange(begin, min(begin + block, len(values))), sizes)
+        end = min(begin + block, len(values))
+        index = np.unravel_index(np.arange(begin, end), sizes)
         transformed = np.stack([tables[n][i] for n, i in zip(sizes, index, strict=True)])
-        values[begin : begin + block] = apply_transform(
-            definition.g, aggregate(definition, transformed, weight), "g"
-        )
-    return _moments(values, ddof=0)
+        outcomes = aggregate(definition, transformed, weight)
+        values[begin:end] = apply_transform(definition.g, outcomes, "g")
+    return values
 
 
 def _moments(values: FloatArray, ddof: int) -> Moments:
@@ -181,7 +193,9 @@ class _Queries:
 
 
 class MonteCarloExpectation(CachedExpectation):
-    """Estimate null moments from random rankings; the same seed gives the same numbers in any order of calls.
+    """Estimate null moments from random rankings.
+
+    The same seed gives the same numbers in any order of calls.
 
     The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a
     nearly normal metric.
@@ -196,7 +210,8 @@ class MonteCarloExpectation(CachedExpectation):
 
     >>> from torchrankmetrics.null import MonteCarloExpectation
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
-    >>> round(MonteCarloExpectation(samples=10_000).moments(MEAN_RANK, [3, 5]).mean, 1)  # exact: 2.5
+    >>> moments = MonteCarloExpectation(samples=10_000).moments(MEAN_RANK, [3, 5])
+    >>> round(moments.mean, 1)  # exact: 2.5
     2.5
     """
 
@@ -218,23 +233,14 @@ class MonteCarloExpectation(CachedExpectation):
 
     def _simulate_queries(self, key: _Queries) -> Moments:
         random = np.random.default_rng(self.seed)
-        size = len(key.queries)
+        every = np.arange(len(key.queries))
         mass = in_range(key.queries.weight)
-        N = key.queries.num_candidates
-        m = key.queries.num_relevant
-        numbers = np.where(m * m > 4 * N, N, m + 1)  # that a draw of one query takes
-        block = max(1, _BLOCK // int(numbers.sum()))
+        block = max(1, _BLOCK // _random_numbers(key.queries))
         values = np.empty(self.samples)
         for begin in range(0, self.samples, block):
             copies = min(block, self.samples - begin)
-            drawn = key.queries.take(np.tile(np.arange(size), copies)).at_random(random)
-            if key.definition.is_mean_of_f:
-                of_queries = key.definition.unit_values(drawn, "realistic").reshape(copies, size)
-                outcomes = of_queries @ mass / mass.sum()
-            else:
-                parts = np.arange(len(drawn)).reshape(copies, size)
-                outcomes = [key.definition.value(drawn.take(part)) for part in parts]
-            values[begin : begin + copies] = outcomes
+            drawn = key.queries.take(np.tile(every, copies)).at_random(random)
+            values[begin : begin + copies] = _values_of_copies(key.definition, drawn, mass)
         return _moments(values, ddof=1)
 
     def _simulate(self, definition: RankDefinition, counts: CandidateCounts) -> Moments:
@@ -258,3 +264,19 @@ class MonteCarloExpectation(CachedExpectation):
             outcomes = aggregate(definition, transformed.reshape(ranks.shape), weight)
             values[begin : begin + block] = apply_transform(definition.g, outcomes, "g")
         return _moments(values, ddof=1)
+
+
+def _random_numbers(queries: Any) -> int:
+    """Number of random numbers that one random ranking of all queries takes."""
+    N = queries.num_candidates
+    m = queries.num_relevant
+    return int(np.where(m * m > 4 * N, N, m + 1).sum())
+
+
+def _values_of_copies(definition: Any, drawn: Any, mass: FloatArray) -> FloatArray:
+    """Values of the metric for copies of the queries with these weights, one copy after another."""
+    if definition.is_mean_of_f:
+        of_queries = definition.unit_values(drawn, "realistic").reshape(-1, len(mass))
+        return np.asarray(of_queries @ mass / mass.sum())
+    copies = np.arange(len(drawn)).reshape(-1, len(mass))
+    return np.array([definition.value(drawn.take(copy)) for copy in copies])

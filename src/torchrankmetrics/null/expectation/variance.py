@@ -13,7 +13,10 @@ from torchrankmetrics.null.expectation.provider import unavailable
 
 
 def rank_variance(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Exact moments of sum v_i (r_i - mean)^2, from mean mu, variance s2 and fourth moment m4 of ranks."""
+    """Exact moments of sum v_i (r_i - mean)^2.
+
+    They follow from mean mu, variance s2 and fourth moment m4 of the ranks.
+    """
     N = counts.num_candidates.astype(np.float64)
     v = counts.weight
     c = counts.count
@@ -36,6 +39,7 @@ def rank_variance(definition: RankDefinition, counts: CandidateCounts) -> Moment
 _CONCENTRATED = 1e-3  # squared coefficient of variation of V up to which its moments suffice
 _STEP = 0.25
 _EARLY = 0.003  # t * (coefficient of variation) up to which E exp(-t V) is its Taylor polynomial
+_BLOCK = 1 << 19  # values in memory at a time
 _WORK = 5e7  # evaluations of exp at most
 _WEIGHTS = 256  # distinct weights at most, each with its own quadrature rule
 
@@ -64,15 +68,12 @@ def _from_moments(moments: FloatArray) -> float:
 def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArray:
     """E[(V / E V - 1)^k], k = 0..4.
 
-    For ranks y centered and in units of sqrt(E V) and a normal Z, E exp(-e^2 V) is E_Z of the product
-    of E exp(-e^2 v y^2 + sqrt(2) e v y Z). The coefficients of this series in e are polynomials in Z,
-    so five Gauss-Hermite nodes are exact.
+    For ranks y centered and in units of sqrt(E V) and a normal Z, E exp(-e^2 V) is E_Z of the
+    product of E exp(-e^2 v y^2 + sqrt(2) e v y Z). The coefficients of this series in e are
+    polynomials in Z, so five Gauss-Hermite nodes are exact.
     """
-    N, index = np.unique(counts.num_candidates, return_inverse=True)
     v = counts.weight
-    rule = prefix_rule(N.tobytes())
-    y = (rule.nodes - _mean_rank(counts)) / math.sqrt(mean)
-    raw = np.stack([rule.means(y**k) for k in range(9)])[:, index]
+    raw = _moments_of_ranks(counts, math.sqrt(mean))
     square = float((counts.count * v * v * (raw[2] - raw[1] ** 2)).sum())  # E B^2
 
     moments = np.zeros(9)
@@ -85,6 +86,14 @@ def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArra
     order = np.arange(5)
     scale = (-1.0) ** order * factorial(order) / factorial(2 * order)
     return np.asarray(scale * moments[::2])
+
+
+def _moments_of_ranks(counts: CandidateCounts, unit: float) -> FloatArray:
+    """Moments 0..8 of the ranks around their common mean, in units, (9, pairs)."""
+    N, index = np.unique(counts.num_candidates, return_inverse=True)
+    rule = prefix_rule(N.tobytes())
+    y = (rule.nodes - _mean_rank(counts)) / unit
+    return np.stack([rule.means(y**k) for k in range(9)])[:, index]
 
 
 def _exponential_series(z: float, v: FloatArray) -> FloatArray:
@@ -123,8 +132,7 @@ def _from_integral(
         before = log_phi
         if t <= 60:
             continue
-        ratio = math.exp(-(slope + 0.5) * _STEP)
-        rest = _STEP * t**-0.5 * math.exp(log_phi) * ratio / (1 - ratio)
+        rest = _late_part(t, log_phi, slope)
         error = rest * min(1.0, abs(slope - last_slope) / _STEP)
         tolerance = 1e-7 if work > _WORK else 1e-11
         if error <= tolerance * abs(total):
@@ -140,6 +148,12 @@ def _early_part(end: float, m: FloatArray) -> float:
     t = np.exp(end + _STEP * np.arange(-200, 1))
     series = m[2] * t**2 / 2 - m[3] * t**3 / 6 + m[4] * t**4 / 24
     return float((_STEP * t**-0.5 * np.exp(-t) * series).sum())
+
+
+def _late_part(t: float, log_phi: float, slope: float) -> float:
+    """The integral over log t beyond ``t``, as a geometric series from the slope of log phi."""
+    ratio = math.exp(-(slope + 0.5) * _STEP)
+    return float(_STEP * t**-0.5 * math.exp(log_phi) * ratio / (1 - ratio))
 
 
 def _difference(log_phi: float, t: float) -> float:
@@ -162,17 +176,23 @@ def _log_laplace(counts: CandidateCounts, s: float) -> tuple[float, float]:
         part = counts.weight == weight
         width = 1 / math.sqrt(2 * s * weight)  # of the Gaussians: panels must not be much longer
         rule = _rule_for_width(counts.num_candidates[part], width)
-        count = counts.count[part]
-        block = max(1, (1 << 19) // len(rule.nodes))
-        for begin in range(0, len(c), block):
-            distance = rule.nodes - c[begin : begin + block, None]
-            with np.errstate(divide="ignore"):
-                log_mean = np.log(rule.means(np.exp(-s * weight * distance**2)))
-            log_product[begin : begin + block] += log_mean @ count
+        log_product += _log_product(rule, c, s * weight, counts.count[part])
         cost += len(c) * len(rule.nodes)
     top = log_product.max()
     log_integral = top + np.log(np.exp(log_product - top).sum() * _center_step(s))
     return float(log_integral + 0.5 * math.log(s / math.pi)), cost
+
+
+def _log_product(rule: PrefixRule, c: FloatArray, scale: float, count: IntArray) -> FloatArray:
+    """Log of the product of E exp(-scale (r - c)^2) over all tasks of the rule, for each center."""
+    result = np.empty_like(c)
+    block = max(1, _BLOCK // len(rule.nodes))
+    for begin in range(0, len(c), block):
+        distance = rule.nodes - c[begin : begin + block, None]
+        with np.errstate(divide="ignore"):
+            log_mean = np.log(rule.means(np.exp(-scale * distance**2)))
+        result[begin : begin + block] = log_mean @ count
+    return result
 
 
 def _centers(counts: CandidateCounts, s: float) -> FloatArray:

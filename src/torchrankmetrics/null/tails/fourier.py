@@ -53,7 +53,9 @@ def _common_step(distances: FloatArray) -> float:
     for distance in distances.tolist():
         rest = distance
         while rest > least:
-            step, rest = rest, abs(math.remainder(step, rest))
+            remainder = abs(math.remainder(step, rest))
+            step = rest
+            rest = remainder
         if step < 100 * least:
             return 0.0
     return largest / round(largest / step)
@@ -74,7 +76,10 @@ def on_lattice(sums: Summands, s: float, t: float, step: float) -> float | None:
 
 
 def on_grid(sums: Summands, s: float, t: float) -> float | None:
-    """Log P(S >= s), s about the mean, on a grid; None if S is too rough for it, or has too many groups."""
+    """Log P(S >= s), s about the mean, on a grid.
+
+    None if S is too rough for it, or has too many groups.
+    """
     resolution = _RESOLUTIONS[len(sums.c) > _FEW_GROUPS]
     short = sums.top - sums.mean - s
     deviation = sums.cumulants(t).deviation
@@ -92,7 +97,10 @@ def _is_affordable(sums: Summands, t: float, step: float) -> bool:
 
 
 def _size(sums: Summands, t: float, step: float) -> int:
-    """Number of points, a power of two, of a grid that contains nearly all mass of the tilted sum."""
+    """Number of points of a grid that contains nearly all mass of the tilted sum.
+
+    It is a power of two.
+    """
     least = min(_LEAST_WIDTH, _POINTS // len(sums.c))
     width = max(_FAR * sums.cumulants(t).deviation / step, least)
     width = min((sums.top - sums.bottom) / step + 2, width)

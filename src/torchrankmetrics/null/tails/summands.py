@@ -101,8 +101,8 @@ class Summands:
     def exclude_alone(self, s: float) -> float:
         """Exclude cells whose values reach s even if all other summands have their worst value.
 
-        From here on the distributions are conditional on no summand being in these cells. Return the
-        logarithm of the probability of this condition.
+        From here on the distributions are conditional on no summand being in these cells. Return
+        the logarithm of the probability of this condition.
         """
         of_cell = np.repeat(np.arange(len(self.cells.first) - 1), np.diff(self.cells.first))
         worst_in_cell = self.values.at(of_cell, self.cells.end - 1)
