@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import tensor
@@ -13,6 +14,7 @@ from scripts import ROOT, forked
 from torchrankmetrics import (
     HitsAtK,
     KnownTriples,
+    NormalizedDCG,
     RankCollection,
     Ranks,
     RankTable,
@@ -171,6 +173,28 @@ MESSAGES = {
     "metric, value, dataset": (
         lambda: adjust("mrr", "0.355", "FB15k-237"),
         "write adjust('0.355', 'mrr', 'FB15k-237')",
+    ),
+    "metric, value, count": (
+        lambda: adjust("mrr", 0.355, 14541),
+        "adjust takes the value, the metric and the numbers of candidates in this order, such as "
+        "adjust(0.355, 'mrr', 14541), got adjust('mrr', 0.355, 14541)",
+    ),
+    "value, count, metric": (
+        lambda: adjust(0.355, [9, 9], "mrr"),
+        "got adjust(0.355, [9, 9], 'mrr')",
+    ),
+    "torchmetrics' top_k of a collection": (
+        lambda: RankCollection(["ndcg"], top_k=10),
+        "top_k is a part of the name here: write 'ndcg@10'",
+    ),
+    "torchmetrics' top_k of a class": (
+        lambda: NormalizedDCG(top_k=10),
+        "top_k is a part of the name here: write 'ndcg@10'",
+    ),
+    "text as target": (
+        lambda: evaluate(np.eye(2), ["Rome", "Paris"], metrics=["mrr"]),  # type: ignore[list-item]
+        "the second argument must be integers (numbers of candidates, or targets of scores), got "
+        "['Rome', 'Paris']; number names first, for example by pandas.factorize",
     ),
     "run without a collection": (
         lambda: evaluate_run({"q": {"d": 1}}, {"q": {"d": 1.0}}, ["adjusted_rr"]),

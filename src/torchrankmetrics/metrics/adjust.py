@@ -237,6 +237,12 @@ def _check_order(*given: object) -> None:
             "adjust takes the value, the metric and the dataset in this order: write "
             f"adjust({value}, {metric}, {dataset})"
         )
+    if "metric" in roles and roles[1] != "metric":
+        call = ", ".join(map(shorten, given))
+        raise TypeError(
+            "adjust takes the value, the metric and the numbers of candidates in this order, such "
+            f"as adjust(0.355, 'mrr', 14541), got adjust({call})"
+        )
 
 
 def _role(given: object) -> str:

@@ -119,7 +119,7 @@ def evaluate(
             "evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their "
             "target"
         )
-    _check_no_names(num_candidates)
+    _check_no_names(num_candidates, metrics)
     if scores is None:
         given, exclude = _read_ranks(ranks, exclude, backend)
     else:
@@ -153,7 +153,7 @@ def evaluate(
     return _values(measures, analysis)
 
 
-def _check_no_names(num_candidates: object) -> None:
+def _check_no_names(num_candidates: object, metrics: object) -> None:
     """Raise TypeError for names of metrics or datasets instead of numbers of candidates."""
     if isinstance(num_candidates, str):
         raise TypeError(
@@ -163,11 +163,17 @@ def _check_no_names(num_candidates: object) -> None:
         )
     if not isinstance(num_candidates, list | tuple):
         return
-    if any(isinstance(one, str) for one in num_candidates):
+    if not any(isinstance(one, str) for one in num_candidates):
+        return
+    if metrics is not None:
         raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got {shorten(num_candidates)}; "
-            f"write metrics={shorten(num_candidates)} for metrics"
+            "the second argument must be integers (numbers of candidates, or targets of scores), "
+            f"got {shorten(num_candidates)}; number names first, for example by pandas.factorize"
         )
+    raise TypeError(
+        f"num_candidates must be (tasks,) integers or one int, got {shorten(num_candidates)}; "
+        f"write metrics={shorten(num_candidates)} for metrics"
+    )
 
 
 def _read_ranks(ranks: Any, exclude: Any, backend: str) -> tuple[Any, Any]:

@@ -108,7 +108,8 @@ def _misspelled(word: str, names: Mapping[str, str]) -> list[str]:
     order (ngcd) or one is doubled (mrrr).
     """
     anagrams = [near for near in names if sorted(near) == sorted(word)]
-    doubled = [near for near in names if near == re.sub(r"(.)\1", r"\1", word, count=1)]
+    single = re.sub(r"(.)\1", r"\1", word, count=1)
+    doubled = [near for near in names if single in (near, re.sub(r"(.)\1", r"\1", near, count=1))]
     if anagrams or doubled or len(word) < _SHORT:
         return anagrams or doubled
     return difflib.get_close_matches(word, names, n=3, cutoff=0.8)
