@@ -7,7 +7,8 @@ import numpy as np
 from numba.extending import overload
 
 # what Numba compiles is typed by Numba
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return,attr-defined,call-overload"
+# mypy: allow-untyped-defs, allow-untyped-calls
+# mypy: disable-error-code="no-any-return,attr-defined,call-overload"
 
 NAN = 0x7FFF  # key of the NaN of halves, above all others
 _BLOCK_HALF = 1 << 14  # cells that 16-bit counters hold

@@ -9,7 +9,8 @@ from numba.extending import overload
 from torchrankmetrics.ranking.counting.numba_one import is_nan, key_of
 
 # what Numba compiles is typed by Numba
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return,attr-defined,call-overload"
+# mypy: allow-untyped-defs, allow-untyped-calls
+# mypy: disable-error-code="no-any-return,attr-defined,call-overload"
 
 # cells that stay in the cache while all targets of a row are compared; 16-bit counters hold as many
 _BLOCK = 1 << 14
