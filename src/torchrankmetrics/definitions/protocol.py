@@ -89,8 +89,12 @@ class MetricDefinition:
 
     def mean_limits(self, sample: Any) -> tuple[float, float]:
         """Smallest and largest possible mean of ``unit_values``; infinite if unknown."""
-        low, high = (0.0, 1.0) if self.is_share else self.limits
-        return -math.inf if low is None else low, math.inf if high is None else high
+        if self.is_share:
+            return 0.0, 1.0
+        low, high = self.limits
+        low = -math.inf if low is None else low
+        high = math.inf if high is None else high
+        return low, high
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
         """Whether the value is a monotone function of a mean, so that its standard error has a formula."""

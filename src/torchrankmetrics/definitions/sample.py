@@ -187,9 +187,9 @@ def distinct_rows(columns: tuple[Any, ...], count: IntArray) -> tuple[tuple[Any,
         order = order[np.argsort(column[order], kind="stable")]
     columns = tuple(column[order] for column in columns)
     first = np.flatnonzero(changes(*columns))
-    return tuple(column[first] for column in columns), np.add.reduceat(count[order], first) if len(
-        order
-    ) else count
+    if len(order):
+        count = np.add.reduceat(count[order], first)
+    return tuple(column[first] for column in columns), count
 
 
 def changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -426,17 +426,31 @@ def exponent_name(p: float) -> str:
     return f"minus_{text}" if p < 0 else text
 
 
+def _maximum(x: FloatArray, mass: FloatArray) -> FloatArray:
+    return np.asarray(x.max(0))
+
+
+def _minimum(x: FloatArray, mass: FloatArray) -> FloatArray:
+    return np.asarray(x.min(0))
+
+
+def _weighted_variance(x: FloatArray, mass: FloatArray) -> FloatArray:
+    return weighted_mean((x - weighted_mean(x, mass)) ** 2, mass)
+
+
+def _weighted_mad(x: FloatArray, mass: FloatArray) -> FloatArray:
+    """Median absolute deviation; 1 for a standard normal, by its upper quartile."""
+    return weighted_median(np.abs(x - weighted_median(x, mass)), mass) / 0.6744897501960817
+
+
 # of transformed ranks (m,), or of many outcomes in columns, with their mass (m,)
 _AGGREGATES: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
     "mean": weighted_mean,
     "median": weighted_median,
-    "maximum": lambda x, mass: np.asarray(x.max(0)),
-    "minimum": lambda x, mass: np.asarray(x.min(0)),
-    "variance": lambda x, mass: weighted_mean((x - weighted_mean(x, mass)) ** 2, mass),
-    # 1 for a standard normal, by its upper quartile
-    "mad": lambda x, mass: (
-        weighted_median(np.abs(x - weighted_median(x, mass)), mass) / 0.6744897501960817
-    ),
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "variance": _weighted_variance,
+    "mad": _weighted_mad,
 }
 
 

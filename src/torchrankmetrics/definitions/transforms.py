@@ -214,42 +214,57 @@ def _too_many(f: KnownTransform, most: str, got: str) -> ValueError:
     )
 
 
+class _RangeMoments:
+    """Means of ranges of values, and sums of squares around them, block after block.
+
+    Chan et al. 1983 (doi:10.1080/00031305.1983.10483115).
+    """
+
+    def __init__(self, number: int) -> None:
+        self.count, self.total, self.mean, self.square = np.zeros((4, number))
+
+    def add(self, ranges: IntArray, size: int, total: FloatArray, square: FloatArray) -> None:
+        """Add to each of some ranges a block of so many values, by its sum and sum of squares."""
+        before = self.count[ranges]
+        self.count[ranges] += size
+        apart = total / size - self.mean[ranges]
+        self.total[ranges] += total
+        self.mean[ranges] += apart * (size / self.count[ranges])
+        self.square[ranges] += square + apart**2 * (before * size / self.count[ranges])
+
+
 def range_moments(
     values: FloatArray, start: IntArray, stop: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of many values[start:stop]: Chan et al. 1983 (doi:10.1080/00031305.1983.10483115)."""
+    """Mean and variance of many values[start:stop], from blocks of 1, 2, 4, ... values."""
     start = start.copy()
     stop = stop.copy()
-    size = 1
+    size = 1  # of the blocks whose sums are in ``values``
     squares = np.zeros_like(values)
-    count, total, mean, square = np.zeros((4, len(start)))
-
-    def add(ranges: IntArray, node: IntArray) -> None:
-        before = count[ranges]
-        count[ranges] += size
-        apart = values[node] / size - mean[ranges]
-        total[ranges] += values[node]
-        mean[ranges] += apart * (size / count[ranges])
-        square[ranges] += squares[node] + apart**2 * (before * size / count[ranges])
-
+    moments = _RangeMoments(len(start))
     while (left := np.flatnonzero(start < stop)).size:
         odd = left[start[left] % 2 == 1]
-        add(odd, start[odd])
+        moments.add(odd, size, values[start[odd]], squares[start[odd]])
         start[odd] += 1
         odd = left[(stop[left] % 2 == 1) & (start[left] < stop[left])]
         stop[odd] -= 1
-        add(odd, stop[odd])
-        first, second = (values[i : len(values) // 2 * 2 : 2] for i in (0, 1))
-        squares = (
-            squares[: 2 * len(first) : 2]
-            + squares[1 : 2 * len(first) : 2]
-            + (first - second) ** 2 / (2 * size)
-        )
-        values = first + second
+        moments.add(odd, size, values[stop[odd]], squares[stop[odd]])
+        values, squares = _join_pairs(values, squares, size)
         size = 2 * size
         start = start // 2
         stop = stop // 2
-    return total / count, square / count
+    return moments.total / moments.count, moments.square / moments.count
+
+
+def _join_pairs(
+    values: FloatArray, squares: FloatArray, size: int
+) -> tuple[FloatArray, FloatArray]:
+    """Sums, and sums of squares, of pairs of neighboring blocks of so many values."""
+    even = len(values) // 2 * 2
+    first = values[:even:2]
+    second = values[1:even:2]
+    joined = squares[:even:2] + squares[1:even:2] + (first - second) ** 2 / (2 * size)
+    return first + second, joined
 
 
 @dataclass(frozen=True)

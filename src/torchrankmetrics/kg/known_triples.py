@@ -60,14 +60,16 @@ class KnownTriples:
     _given: int | None = None  # num_entities, unless the triples determine it
 
     def __init__(self, *triples: Integers, num_entities: int | None = None) -> None:
-        if number := next((part for part in triples if is_int(part)), None):
+        numbers = [part for part in triples if is_int(part)]
+        if numbers:
             raise TypeError(
-                f"triples must be splits (n, 3), got {number}; pass num_entities={number}"
+                f"triples must be splits (n, 3), got {numbers[0]}; pass num_entities={numbers[0]}"
             )
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
         parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
-        # a copy is made by columns, as the index reads them
-        known = parts[0] if len(parts) == 1 else torch.cat([part.T for part in parts], 1).T
+        known = parts[0]
+        if len(parts) > 1:  # a copy is made by columns, as the index reads them
+            known = torch.cat([part.T for part in parts], 1).T
         # "relation" is added when it is first needed
         tails = KnownPositives(known[:, :2], known[:, 2])
         heads = KnownPositives(known[:, 1:], known[:, 0])
@@ -121,7 +123,9 @@ class KnownTriples:
         return self
 
     def verify(self, *, progress: bool = False) -> None:
-        """Read the whole index, and check its checksums, order and range; ValueError if a check fails.
+        """Read the whole index, and check its checksums, order and range.
+
+        ValueError if a check fails.
 
         Args:
             progress (bool, default False): whether to show a progress bar.
@@ -247,7 +251,7 @@ def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriple
 
 
 def check_below(ids: Tensor, size: int, expected: str) -> None:
-    """Raise an IndexError for ids that are not below a size; ``expected`` is "triples must hold entities"."""
+    """Raise an IndexError for ids that are not below a size; ``expected`` begins the message."""
     if ids.numel() and int(ids.max()) >= size:
         raise IndexError(f"{expected} in [0, {size}), got {int(ids.max())}")
 
@@ -261,7 +265,7 @@ def check_vectors(parts: Sequence[Tensor], number: int, expected: str) -> None:
 
 
 def as_triples(values: Integers, name: str) -> Tensor:
-    """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
+    """Read triples (n, 3), or three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
     if hasattr(values, "edge_index"):
         raise TypeError(
             f"{name} must be (n, 3) integers, got {type(values).__name__}; known_triples and "
@@ -295,7 +299,7 @@ def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
 
 
 def split_facts(facts: Tensor, side: TaskSide) -> tuple[Tensor, Tensor]:
-    """Split facts (n, 3 or more) into queries, with further columns such as a time, and ground-truth entities (n,)."""
+    """Split facts (n, 3 or more) into queries, which end with further columns, and targets (n,)."""
     *query, answer = QUERY_AND_ANSWER[side]
     return facts[:, [*query, *range(3, facts.shape[1])]], facts[:, answer]
 
@@ -307,7 +311,7 @@ RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
 def relation_categories(
     triples: Integers, *, num_relations: int | None = None, threshold: float = 1.5
 ) -> Tensor:
-    """Sort relations into 1-1, 1-n, n-1 and n-n by their mean numbers of tails per head and of heads per tail.
+    """Sort relations into 1-1, 1-n, n-1 and n-n by their mean numbers of tails and heads.
 
     A side is "n" if its mean number over distinct triples is at least ``threshold``: 1-n has many
     tails per head. ``relation_categories(train)[relations]`` is a ``group``,

@@ -100,9 +100,9 @@ def _side_of(
     filters: Mapping[str, Any],
     options: LoopOptions,
 ) -> QuerySide:
-    look_ups: dict[str, LookUp | None] = {
-        name: None if one is None else getattr(one, f"{side}s") for name, one in filters.items()
-    }
+    look_ups: dict[str, LookUp | None] = {}
+    for name, one in filters.items():
+        look_ups[name] = None if one is None else getattr(one, f"{side}s")
     *query, target = QUERY_AND_ANSWER[side]
     columns = [_COLUMNS[i] for i in query]
     columns += _COLUMNS[3 : tasks.shape[1]]
@@ -117,7 +117,9 @@ def rank_sides(sides: Sequence[QuerySide], group: Tensor | None) -> dict[str, An
     disable = None if options.progress else True
     with tqdm(total=total, desc="ranking", unit="query", disable=disable) as bar:
         ranked = [side.rank(group, bar) for side in sides]
-    tables = {name: concatenate_tables([one[name] for one in ranked]) for name in sides[0].filters}
+    tables = {}
+    for name in sides[0].filters:
+        tables[name] = concatenate_tables([one[name] for one in ranked])
     warn_of_distances(next(iter(tables.values())), options.higher_is_better)
     _warn_of_outside(sides)
     return tables

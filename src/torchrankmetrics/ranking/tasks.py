@@ -132,12 +132,11 @@ def read_tasks(
         # to look would wait for an accelerator
         if not is_look_up and (not listed.is_cpu or listed.any()):
             faults.append(listed * fault.EXCLUDED)
-    flags = torch.stack(faults).sum(0) if faults else None
     rows = None
     if by_query and row is not None:
         sizes = excluded.num_candidates(empty, shape[1]) if len(empty) else empty
         rows = QueryRows(row.clone(), shape[0], empty, sizes)
-    return Tasks(row, column, excluded, flags, rows, gain)
+    return Tasks(row, column, excluded, torch.stack(faults).sum(0) if faults else None, rows, gain)
 
 
 def _check_candidates(column: Tensor, excluded: Tensor) -> list[Tensor]:

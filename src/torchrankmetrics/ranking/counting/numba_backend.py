@@ -73,10 +73,7 @@ def count(
     if borders is not None:
         scores = scores.contiguous()
         matrix = None if matrix is None else matrix.contiguous()
-    tasks = scores if row is None else row
-    if true is not None:
-        tasks = true
-    P = tasks.shape[0]  # len() of a tensor takes five times as long
+    P = _num_tasks(scores, true, row)
     if not (P and scores.numel() and _is_readable(scores, matrix)):
         return plain.count(scores, true, row, column, excluded, borders)
     cells, step = _flat(scores)
@@ -88,19 +85,29 @@ def count(
     order, vectors = _sort_by_row(
         cells[:0] if true is None else _numbers(true), _vector(row), _vector(column)
     )
-    given = (
+    rows = vectors[1]
+    kernel = count_several if (rows[1:] == rows[:-1]).any() else count_one
+    result = np.zeros((4, P), np.int64)
+    side_by_side(
+        kernel,
+        P,
+        min(P, P * width // _PER_THREAD),
         (cells, step, ends, width, _READ[scores.dtype]),
         vectors,
         _lists(excluded.slices),
         _NO_MARKS if matrix is None else _flat(matrix),
+        result,
     )
-    rows = vectors[1]
-    kernel = count_several if (rows[1:] == rows[:-1]).any() else count_one
-    result = np.zeros((4, P), np.int64)
-    side_by_side(kernel, P, min(P, P * width // _PER_THREAD), *given, result)
     if order is not None:
         result[:, order] = result.copy()
     return torch.from_numpy(result)
+
+
+def _num_tasks(scores: Tensor, true: Tensor | None, row: Tensor | None) -> int:
+    tasks = scores if row is None else row
+    if true is not None:
+        tasks = true
+    return tasks.shape[0]  # len() of a tensor takes five times as long
 
 
 def _is_readable(scores: Tensor, matrix: Tensor | None) -> bool:

@@ -36,9 +36,9 @@ def _read(cells, infinity, marks, buffer):
 
 
 def _compare(keys, begin, end, limits, first, last, sign, out):
-    """Add how many keys [begin, end) are below and above limits [first, last) to out; NaN of floats is neither.
+    """Add how many keys [begin, end) are below and above limits [first, last) to out.
 
-    Returns how many are below or above the last of these limits.
+    NaN of floats is neither. Returns how many are below or above the last of these limits.
     """
 
 
@@ -134,7 +134,10 @@ def _begin_search(limits, infinity, search):
 
 @numba.njit(nogil=True, cache=True)
 def _sift(keys, infinity, buckets, rest, are_many):
-    """Count the keys in buckets without limits; write the others to rest, which may be of keys; return how many."""
+    """Count the keys in buckets without limits; write the others to rest; return how many.
+
+    ``rest`` may be the memory of ``keys``.
+    """
     (least, scale), occupied, counts = buckets
     places = np.empty(_SIFTED, np.int32)
     n = np.uint64(0)
@@ -163,7 +166,7 @@ def _sift(keys, infinity, buckets, rest, are_many):
 
 @numba.njit(nogil=True, cache=True)
 def _search(keys, number, size, sign, search):
-    """Add how many keys are between the limits, to between[2i], and equal to limit i, to between[2i + 1]."""
+    """Add how many keys lie below limit i, to between[2i], and equal it, to between[2i + 1]."""
     ordered, between = search
     places = np.zeros(len(keys), np.uint32)
     step = np.uint32(size // 2)

@@ -221,17 +221,33 @@ def _sweep(cells: _Cells, true: Tensor, compare: list[Callable[..., Tensor]]) ->
         return total
     tiling = _Tiling(cells.scores, len(true))
     part = torch.empty(shape, dtype=torch.float32, device=true.device)
-    references = torch.split(true[:, None], tiling.height)
-    outs = torch.split(part, tiling.height, 1)
     for left in range(0, N, tiling.width):
         columns = slice(left, left + tiling.width)
-        tiles = _row_blocks(cells.scores[:, columns], cells.row, tiling.height)
-        masks = _masks(cells, columns, tiling.height)
-        for tile, mask, reference, out in zip(tiles, masks, references, outs, strict=False):
-            flags = tiling.flags(tile)
-            _count_tile(cells.in_order(tile), reference, mask, compare, flags, out)
+        _count_columns(cells, true, compare, columns, tiling, part)
         total += part.long()
     return total
+
+
+def _count_columns(
+    cells: _Cells,
+    true: Tensor,
+    compare: list[Callable[..., Tensor]],
+    columns: slice,
+    tiling: _Tiling,
+    out: Tensor,
+) -> None:
+    """Write to ``out``, (len(compare), P), in how many of some columns each comparison holds."""
+    height = tiling.height
+    tiles = _row_blocks(cells.scores[:, columns], cells.row, height)
+    masks = _masks(cells, columns, height)
+    references = torch.split(true[:, None], height)
+    outs = torch.split(out, height, 1)
+    for tile, mask, reference, results in zip(tiles, masks, references, outs, strict=False):
+        flags = tiling.flags(tile)
+        tile = cells.in_order(tile)
+        for operation, result in zip(compare, results, strict=True):
+            operation(tile, tile if operation is torch.ne else reference, out=flags)
+            _add_up(flags, mask, result)
 
 
 def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Tensor]:
@@ -241,7 +257,7 @@ def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Ten
 
 
 def _masks(cells: _Cells, columns: slice, height: int) -> Iterable[Tensor | None]:
-    """Excluded cells of the tiles of some columns; weights (n,) if they are the same in all rows."""
+    """Excluded cells of the tiles of some columns; weights (n,) if all rows exclude the same."""
     if cells.excluded is None:
         return repeat(None)
     excluded = cells.excluded[:, columns]
@@ -250,23 +266,14 @@ def _masks(cells: _Cells, columns: slice, height: int) -> Iterable[Tensor | None
     return _row_blocks(excluded, cells.row, height)
 
 
-def _count_tile(
-    tile: Tensor,
-    reference: Tensor,
-    mask: Tensor | None,
-    compare: list[Callable[..., Tensor]],
-    flags: Tensor,
-    out: Tensor,
-) -> None:
-    """Write to ``out``, (len(compare), rows), in how many counted columns each comparison holds."""
-    for operation, result in zip(compare, out, strict=True):
-        operation(tile, tile if operation is torch.ne else reference, out=flags)
-        if mask is not None and mask.ndim == 1:
-            torch.mv(flags, mask, out=result)
-            continue
-        if mask is not None:
-            flags.masked_fill_(mask, 0)
-        torch.sum(flags, 1, out=result)
+def _add_up(flags: Tensor, mask: Tensor | None, out: Tensor) -> None:
+    """Sum the flags of each row, except of masked cells."""
+    if mask is not None and mask.ndim == 1:
+        torch.mv(flags, mask, out=out)
+        return
+    if mask is not None:
+        flags.masked_fill_(mask, 0)
+    torch.sum(flags, 1, out=out)
 
 
 def _count_slices(cells: _Cells, true: Tensor, column: Tensor | None, excluded: Excluded) -> Tensor:
@@ -300,7 +307,7 @@ def _listed_cells(
 
 
 def _entries(slices: ExcludedSlices, row: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Blocks of the entries of the slices of tasks: tasks, places in ``columns``, and which exist."""
+    """Blocks of the entries of slices: their tasks, places in ``columns``, and which exist."""
     if row.is_cpu:
         tasks, places = slices.entries(row)
         blocks = zip(torch.split(tasks, _ENTRIES), torch.split(places, _ENTRIES), strict=True)
