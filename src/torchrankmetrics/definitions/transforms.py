@@ -1,4 +1,4 @@
-"""Transforms of ranks and of aggregates, written in torch, and their closed forms on NumPy arrays."""
+"""Transforms of ranks and of aggregates in torch, and their closed forms on NumPy arrays."""
 
 import math
 from collections.abc import Callable
@@ -61,23 +61,25 @@ class KnownTransform:
         """Return the x that has this value; without a closed form it is searched in [low, high]."""
         from scipy.optimize import brentq
 
-        gaps: Callable[[float], float] = lambda x: float(self.values(np.array([x]))[0]) - value  # noqa: E731
-        if gaps(low) * gaps(high) >= 0:
-            return low if abs(gaps(low)) < abs(gaps(high)) else high
-        return float(brentq(gaps, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
+        def gap(x: float) -> float:
+            return float(self.values(np.array([x]))[0]) - value
+
+        if gap(low) * gap(high) >= 0:
+            return low if abs(gap(low)) < abs(gap(high)) else high
+        return float(brentq(gap, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
 
     def jumps(self, num_ranks: int) -> IntArray | None:
-        """Ranks r < num_ranks with f(r) != f(r + 1), ascending, of a step function; None for others."""
+        """Ranks r < num_ranks with f(r) != f(r + 1), ascending; None: f is not a step function."""
         if self.smooth or self.uses_candidates:
             return None
         return _jumps_of_table(self, min(num_ranks, self.constant_from))
 
     def by_rank(self, num_candidates: IntArray) -> "tuple[KnownTransform, FloatArray] | None":
-        """A transform h of ranks alone and factors a (u,) with f(r, N) = a h(r) + constant; None: there is none."""
+        """A transform h of ranks and factors a (u,) with f(r, N) = a h(r) + constant; else None."""
         return None if self.uses_candidates else (self, np.ones(len(num_candidates)))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance >= 0 of f(r), r uniform on {1..N}: (u,) int64, ascending, in, (u,) float64 each out."""
+        """Mean and variance >= 0 of f(r), r uniform on {1..N}, for ascending N, (u,): (u,) each."""
         if not self.smooth:
             return range_moments(rank_table(self, int(N[-1])), np.zeros_like(N), N)
         rule = prefix_rule(
@@ -89,7 +91,7 @@ class KnownTransform:
     def block_means(
         self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None
     ) -> FloatArray:
-        """Mean of f over {low..high} for each block: (b,) int64 >= 1 twice or thrice in, (b,) float64 out."""
+        """Mean of f over {low..high} for each block: (b,) int64 >= 1 each in, (b,) float64 out."""
         if self.smooth:
             return panel_means(lambda rank, _: apply_transform(self, rank), low, high)
         return range_moments(rank_table(self, int(high.max())), low - 1, high)[0]
@@ -118,7 +120,7 @@ def known(f: RankTransform) -> KnownTransform:
 def apply_transform(
     f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
 ) -> FloatArray:
-    """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads."""
+    """Apply a transform in blocks of fixed size: the same bits for any number of threads."""
     f = known(f)
     columns = [x]
     if f.is_identity:
@@ -148,7 +150,7 @@ def apply_transform(
 def with_limits(
     f: RankTransform, values: FloatArray, rank: npt.NDArray[Any], N: IntArray | None
 ) -> FloatArray:
-    """Values of f, its limit (if it is finite) for items that were not retrieved: far, without N."""
+    """Values of f, with its limit, if it is finite, for items that were not retrieved."""
     is_far = rank > NEVER
     if N is not None:
         is_far &= N < 1
@@ -180,7 +182,7 @@ def rank_table(f: KnownTransform, num_ranks: int) -> FloatArray:
 
 
 def are_apart(a: FloatArray, b: FloatArray, largest: float) -> npt.NDArray[np.bool_]:
-    """Whether values differ by more than rounding, where ``largest`` is the largest of all in size."""
+    """Whether values differ by more than rounding; ``largest`` is the largest of all in size."""
     return np.abs(a - b) > EQUAL[0] * np.maximum(np.abs(a), np.abs(b)) + EQUAL[1] * largest
 
 
@@ -391,7 +393,7 @@ class AtMost(KnownTransform):
 
 @dataclass(frozen=True)
 class WithCandidates(KnownTransform):
-    """(r, N) -> function(r, N): a transform of ranks that depends on the number of candidates of the task too.
+    """(r, N) -> function(r, N): a transform of ranks and of numbers of candidates.
 
     Moments and p-values cost the sum of the distinct N, each tabulated by itself; ``AUC`` has
     closed forms.

@@ -195,7 +195,7 @@ class QuerySide:
         return int(targets.max()) + 1 if len(targets) else 1
 
     def _most_queries(self) -> int:
-        """Bound the first batch by the number of entities, as far as it is known before it is scored."""
+        """Bound the first batch by the number of entities that is known before it is scored."""
         least = max(self._least_columns, self.options.least_columns)
         return most_queries(least, self.tasks.targets.device)
 
