@@ -87,6 +87,7 @@ def _num_nan(cells, marks, infinity):
 @numba.njit(nogil=True, cache=True)
 def count_one(scores, tasks, lists, excluded, out, first, last):
     """Count the tasks [first, last), each alone in its row, into out (4, P)."""
+    # one function: counting the references of arrays that are passed takes as long as a short row
     cells, step, borders, width, infinity = scores
     true, rows, columns = tasks
     start, length, listed, offset = lists
