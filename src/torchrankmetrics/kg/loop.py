@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -41,6 +41,17 @@ ONLY = ""
 
 LookUp = Callable[..., ExcludedSlices]
 """Known positives of queries, from columns of ids (B,)."""
+
+
+class RankOptions(TypedDict, total=False):
+    """Options that ``rank_triples`` and ``rank_facts`` share."""
+
+    candidates: Integers | CandidatesByRelation | None
+    batch_size: int | None
+    backend: str
+    higher_is_better: bool
+    progress: bool
+    top_k: int | None
 
 
 class LoopOptions(NamedTuple):

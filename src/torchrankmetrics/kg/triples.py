@@ -3,7 +3,7 @@
 from __future__ import annotations  # help() shows the names of types
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torchrankmetrics.kg.answers import AnsweredTable, answered
 from torchrankmetrics.kg.candidates import CandidatesByRelation
 from torchrankmetrics.kg.known_positives import KnownPositives
 from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, check_vectors
-from torchrankmetrics.kg.loop import ONLY, LoopOptions, QuerySide
+from torchrankmetrics.kg.loop import ONLY, LoopOptions, QuerySide, RankOptions
 from torchrankmetrics.kg.query_tasks import QueryTasks
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.kg.sides import rank_sides, sides_of
@@ -28,15 +28,9 @@ if TYPE_CHECKING:
 ScoreFunction = Callable[[Tensor, Tensor], Scores]
 
 
-class _Options(TypedDict, total=False):
-    candidates: Integers | CandidatesByRelation | None
-    batch_size: int | None
-    backend: str
+class _Options(RankOptions, total=False):
     score_hrt: Callable[[Tensor], Scores] | None
     num_entities: int | None
-    higher_is_better: bool
-    progress: bool
-    top_k: int | None
     offset: int | None
     num_candidates: int | None
     process_group: ProcessGroup | None
