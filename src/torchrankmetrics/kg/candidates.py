@@ -66,7 +66,7 @@ def excluded_of_relation(
     num_entities: int,
     device: torch.device,
 ) -> Tensor | None:
-    """Return the entities that are not candidates of a side, bool (num_entities,); None: all are."""
+    """Return the entities that are not candidates of a side, bool (num_entities,), or None."""
     if relation not in candidates:
         return None
     place = ENTITY_SIDES.index(side)

@@ -35,7 +35,7 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
     if array.dtype.kind in "US" and array.size:
         raise TypeError(
             f"{name} must hold numbers, got text such as {shorten(array.flat[0].item())}; number "
-            f"names first, for example by pandas.factorize(names)[0]"
+            "the names first, for example by pandas.factorize(names)[0]"
         )
     try:
         return torch.as_tensor(array, device="cpu")  # not on the default device

@@ -34,7 +34,7 @@ def at(scores: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
     return scores.gather(1, column[:, None])[:, 0] if row is None else scores[row, column]
 
 
-class _Cells(NamedTuple):
+class _Matrix(NamedTuple):
     """Scores (B, N) that tasks are compared with, by the row of each task."""
 
     scores: Tensor  # bits for dtypes in ``BITS``
@@ -79,18 +79,18 @@ def count(
     if borders is not None:
         assert row is not None
         return _count_lists(in_order(scores), true, row, column, excluded.cells, borders)
-    cells = _Cells(scores, in_order, row, excluded.matrix)
-    below, above, others, nan = _count_cells(cells, true, column, is_own)
+    matrix = _Matrix(scores, in_order, row, excluded.matrix)
+    below, above, others, nan = _count_cells(matrix, true, column, is_own)
     is_number = true == true
     not_above = (others - above - nan) * is_number  # nothing is "not above" a NaN
     counts = torch.stack([others - not_above, others - below, others, nan + ~is_number])
     if excluded.slices is not None:
-        counts -= _count_slices(cells, true, column, excluded)
+        counts -= _count_slices(matrix, true, column, excluded)
     return counts
 
 
 def _count_cells(
-    cells: _Cells, true: Tensor, column: Tensor | None, is_own: bool
+    matrix: _Matrix, true: Tensor, column: Tensor | None, is_own: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Count the other candidates below and above the true score, all, and NaN: int64 (P,) each.
 
@@ -100,14 +100,14 @@ def _count_cells(
     compare = [torch.lt, torch.gt]
     if true.is_floating_point() and not true.is_cpu:
         compare.append(torch.ne)
-    below, above, *nans = _sweep(cells, true, compare)
-    others = cells.num_counted(len(true))
+    below, above, *nans = _sweep(matrix, true, compare)
+    others = matrix.num_counted(len(true))
     own_nan = torch.zeros_like(others)
     if column is not None:
-        is_counted = cells.are_counted(column)
+        is_counted = matrix.are_counted(column)
         own = true
         if not is_own:
-            own = cells.in_order(at(cells.scores, cells.row, column.clamp(min=0)))
+            own = matrix.in_order(at(matrix.scores, matrix.row, column.clamp(min=0)))
         others -= is_counted
         below -= (own < true) * is_counted
         above -= (own > true) * is_counted
@@ -119,7 +119,7 @@ def _count_cells(
     # what is neither below nor above is tied or NaN: only then is a third comparison worth its time
     if true.is_floating_point() and rest.any():
         suspect = rest.nonzero()[:, 0]
-        part = cells._replace(row=suspect if cells.row is None else cells.row[suspect])
+        part = matrix._replace(row=suspect if matrix.row is None else matrix.row[suspect])
         nan[suspect] = _sweep(part, true[suspect], [torch.ne])[0] - own_nan[suspect]
     return below, above, others, nan
 
@@ -212,24 +212,24 @@ class _Tiling:
         return flags.view(tile.shape[::-1]).T if self._by_column else flags.view(tile.shape)
 
 
-def _sweep(cells: _Cells, true: Tensor, compare: list[Callable[..., Tensor]]) -> Tensor:
+def _sweep(matrix: _Matrix, true: Tensor, compare: list[Callable[..., Tensor]]) -> Tensor:
     """Per comparison and task, in how many counted columns it holds: int64 (len(compare), P)."""
-    N = cells.scores.shape[1]
+    N = matrix.scores.shape[1]
     shape = (len(compare), len(true))
     total = torch.zeros(shape, dtype=torch.int64, device=true.device)
     if not len(true) or not N:
         return total
-    tiling = _Tiling(cells.scores, len(true))
+    tiling = _Tiling(matrix.scores, len(true))
     part = torch.empty(shape, dtype=torch.float32, device=true.device)
     for left in range(0, N, tiling.width):
         columns = slice(left, left + tiling.width)
-        _count_columns(cells, true, compare, columns, tiling, part)
+        _count_columns(matrix, true, compare, columns, tiling, part)
         total += part.long()
     return total
 
 
 def _count_columns(
-    cells: _Cells,
+    matrix: _Matrix,
     true: Tensor,
     compare: list[Callable[..., Tensor]],
     columns: slice,
@@ -238,13 +238,13 @@ def _count_columns(
 ) -> None:
     """Write to ``out``, (len(compare), P), in how many of some columns each comparison holds."""
     height = tiling.height
-    tiles = _row_blocks(cells.scores[:, columns], cells.row, height)
-    masks = _masks(cells, columns, height)
+    tiles = _row_blocks(matrix.scores[:, columns], matrix.row, height)
+    masks = _masks(matrix, columns, height)
     references = torch.split(true[:, None], height)
     outs = torch.split(out, height, 1)
     for tile, mask, reference, results in zip(tiles, masks, references, outs, strict=False):
         flags = tiling.flags(tile)
-        tile = cells.in_order(tile)
+        tile = matrix.in_order(tile)
         for operation, result in zip(compare, results, strict=True):
             operation(tile, tile if operation is torch.ne else reference, out=flags)
             _add_up(flags, mask, result)
@@ -256,14 +256,14 @@ def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Ten
     return (matrix.index_select(0, rows) for rows in torch.split(row, height))
 
 
-def _masks(cells: _Cells, columns: slice, height: int) -> Iterable[Tensor | None]:
+def _masks(matrix: _Matrix, columns: slice, height: int) -> Iterable[Tensor | None]:
     """Excluded cells of the tiles of some columns; weights (n,) if all rows exclude the same."""
-    if cells.excluded is None:
+    if matrix.excluded is None:
         return repeat(None)
-    excluded = cells.excluded[:, columns]
+    excluded = matrix.excluded[:, columns]
     if len(excluded) == 1:
         return repeat((~excluded[0]).float())
-    return _row_blocks(excluded, cells.row, height)
+    return _row_blocks(excluded, matrix.row, height)
 
 
 def _add_up(flags: Tensor, mask: Tensor | None, out: Tensor) -> None:
@@ -276,12 +276,14 @@ def _add_up(flags: Tensor, mask: Tensor | None, out: Tensor) -> None:
     torch.sum(flags, 1, out=out)
 
 
-def _count_slices(cells: _Cells, true: Tensor, column: Tensor | None, excluded: Excluded) -> Tensor:
+def _count_slices(
+    matrix: _Matrix, true: Tensor, column: Tensor | None, excluded: Excluded
+) -> Tensor:
     """Count as ``count`` among the excluded slices, the target left out: int64 (4, P)."""
-    row = torch.arange(len(true), device=true.device) if cells.row is None else cells.row
+    row = torch.arange(len(true), device=true.device) if matrix.row is None else matrix.row
     total = torch.zeros(4, len(row), dtype=torch.int64, device=row.device)
     for task, entry, is_counted in _listed_cells(excluded, row, column):
-        value = cells.in_order(cells.scores[row[task], entry])
+        value = matrix.in_order(matrix.scores[row[task], entry])
         reference = true[task]
         better = ~(value <= reference)
         not_worse = ~(value < reference)
