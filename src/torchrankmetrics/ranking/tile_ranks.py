@@ -86,8 +86,8 @@ class Counter:
         excluded = self._tasks.excluded.between(left, left + len(tile))
         for block in self._blocks:
             cells = self._compare(tile, excluded, block, product_dtype())
-            most_open = len(block.place) * len(tile) // _OPEN
-            if cells.scores.dtype == torch.float32 and int(cells.number.sum()) > most_open:
+            size = len(block.place) * len(tile)
+            if cells.scores.dtype == torch.float32 and _OPEN * int(cells.number.sum()) > size:
                 cells = self._compare(tile, excluded, block, torch.float64)
             self._found[0, block.tasks] += cells.above
             task, column = tile.kernels.list_open(
