@@ -119,7 +119,7 @@ def _is_readable(scores: Tensor, matrix: Tensor | None) -> bool:
 
 def _sort_by_row(keys: Any, rows: Any, columns: Any) -> tuple[Any, tuple[Any, Any, Any]]:
     """Sort tasks by row, so that a row is read once; the order is None if they are sorted."""
-    if not (rows[1:] < rows[:-1]).any():
+    if not len(rows) or not (rows[1:] < rows[:-1]).any():
         return None, (keys, rows, columns)
     order = rows.argsort(kind="stable")
     keys = keys[order] if len(keys) else keys
