@@ -41,7 +41,7 @@ class GraphSource:
         title: as papers print it, with the graph that is meant.
         repository: "owner/name" on GitHub, or "pykeen" for the files in PyKEEN's wheel.
         commit: of the repository, and its date; or the version of the wheel.
-        licence: of the triples, as far as their repository says.
+        license: of the triples, as far as their repository says.
         files: of each split, joined.
         protocol: what its users rank among what, in a sentence.
         synonyms: other names it is known by.
@@ -54,7 +54,7 @@ class GraphSource:
     title: str
     repository: str
     commit: tuple[str, str]
-    licence: str
+    license: str
     files: Mapping[str, tuple[str, ...]]
     protocol: str = "all entities of its files; filtered by all of them"
     synonyms: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ _LICENCES = {
     "thunlp/OpenKE": "none stated",
     "tsafavi/codex": "MIT (CoDEx); derived from Wikidata, CC0",
 }
-_FREEBASE, _WORDNET = "; derived from Freebase, CC BY", "; derived from WordNet, WordNet licence"
+_FREEBASE, _WORDNET = "; derived from Freebase, CC BY", "; derived from WordNet, WordNet license"
 _NELL = "; derived from NELL"
 _INDUCTIVE = "all entities of the inductive graph's three files, its facts being train; filtered by the three"
 _MERGED = (
@@ -115,7 +115,7 @@ def _graph(
     more: str = "",
     **fields: Any,
 ) -> GraphSource:
-    """A source; of files by their pattern, and of the licence what is told of the data beside the repository."""
+    """A source; of files by their pattern, and of the license what is told of the data beside the repository."""
     if isinstance(files, str):
         files = {split: (files.format(split),) for split in _SPLITS}
     return GraphSource(
@@ -338,7 +338,7 @@ def facts_of(source: GraphSource, checkouts: Path) -> dict[str, object]:
         "title": source.title,
         "synonyms": list(source.synonyms),
         "source": _origin(source),
-        "licence": source.licence,
+        "license": source.license,
         "protocol": source.protocol,
     }
     if source.layout == "pairs":

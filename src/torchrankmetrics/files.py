@@ -42,14 +42,14 @@ def _part_key(part: str) -> tuple[bool, int, str]:
 
 
 def _replace(target: Path, parts: Iterable[bytes | memoryview], new: bool) -> None:
-    neighbour = target.with_name(f".{target.name[:50]}.{uuid.uuid4().hex}")
+    beside = target.with_name(f".{target.name[:50]}.{uuid.uuid4().hex}")
     if not new:
         # a file that must not be written to must not be replaced either
         os.close(os.open(target, os.O_WRONLY))
     try:
         # the new file is private until it has the mode of the old one
         with open(
-            os.open(neighbour, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if new else 0o600), "wb"
+            os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if new else 0o600), "wb"
         ) as file:
             file.writelines(parts)
             file.flush()
@@ -57,11 +57,11 @@ def _replace(target: Path, parts: Iterable[bytes | memoryview], new: bool) -> No
         if not new:
             # another user's file, or a system without owners
             with suppress(OSError, AttributeError):
-                os.chown(neighbour, target.stat().st_uid, target.stat().st_gid)
-            shutil.copymode(target, neighbour)
-        neighbour.replace(target)
+                os.chown(beside, target.stat().st_uid, target.stat().st_gid)
+            shutil.copymode(target, beside)
+        beside.replace(target)
     finally:
-        neighbour.unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
 
 
 def _descriptor(path: str) -> int | None:

@@ -61,9 +61,9 @@ def test_every_source_is_shipped_and_nothing_else():
     assert len(dataset_names()) >= 30
     for source in sources():
         facts = dataset_facts(source.name)
-        assert (facts.title, facts.licence, facts.protocol) == (
+        assert (facts.title, facts.license, facts.protocol) == (
             source.title,
-            source.licence,
+            source.license,
             source.protocol,
         )
         assert facts.synonyms == source.synonyms
@@ -111,7 +111,7 @@ def test_facts_of_a_dataset_agree(name):
     assert set(facts.histograms) == {
         (s, e, side) for s in facts.num_triples for e in ENTITIES for side in sides
     }
-    assert all((facts.source, facts.licence, facts.protocol))
+    assert all((facts.source, facts.license, facts.protocol))
     for (split, entities, _), (numbers, count) in facts.histograms.items():
         assert (np.diff(numbers) > 0).all()
         assert 1 <= numbers[0] <= numbers[-1] <= facts.num_entities[entities]

@@ -87,6 +87,17 @@ def test_ranks_by_embeddings_are_those_of_single_triples(triples, kind, p_norm):
     assert torch.equal(table.ranks.optimistic, table.ranks.pessimistic)
 
 
+@pytest.mark.filterwarnings("ignore:.*targets are not candidates of their relation")
+def test_candidates_may_depend_on_the_relation(triples):
+    model = DistMult(9, 2, hidden_channels=8)
+    known = KnownTriples(triples, num_entities=9)
+    candidates = {0: (None, [0, 1, 2, 3]), 1: ([4, 5], None)}
+    table = rank_triples(model, triples, known, candidates=candidates, progress=False)
+    sides = ("tail", "head")
+    expected = [known.num_candidates(triples, side, candidates=candidates) for side in sides]
+    assert torch.equal(table.ranks.num_candidates, torch.cat(expected))
+
+
 def test_other_models_score_single_triples(triples):
     class Shifted(DistMult):
         def forward(self, head_index, rel_type, tail_index):

@@ -131,6 +131,25 @@ def test_candidates_by_relation_are_those_of_plain_loops_and_targets_stay(name, 
             assert set(ids[~correct].tolist()) <= allowed(side, relation) | {-1}
 
 
+@pytest.mark.filterwarnings("ignore:.*targets are not candidates of their relation")
+@pytest.mark.parametrize("name", ["train", "all"])
+@pytest.mark.filterwarnings("ignore:.*not in known", "ignore:.*does not contain the target")
+def test_candidates_by_relation_are_counted_without_a_model(name):
+    known = FILTERS[name]
+    table = rank_triples(model().tails, model().heads, TEST, known, candidates=ALLOWED)
+    parts = [known.num_candidates(TEST, side, candidates=ALLOWED) for side in ("tail", "head")]
+    assert torch.equal(torch.cat(parts), table.ranks.num_candidates)
+
+
+def test_a_target_outside_of_its_relation_is_counted_with_a_warning():
+    known = KnownTriples([[0, 0, 4], [0, 0, 1]], num_entities=E)
+    with pytest.warns(RankMetricWarning, match="^1 of 2 targets are not candidates"):
+        found = known.num_candidates(
+            [[0, 0, 4], [0, 0, 1]], "tail", candidates={0: (None, [0, 1, 2])}
+        )
+    assert found.tolist() == [3, 3]  # 0 and 2, which are not known, and the target
+
+
 def test_candidates_by_relation_of_embeddings_are_those_of_their_scores():
     entities = integers(E, 4, seed=3)
     scorer = EmbeddingScorer(lambda h, r: entities[h] * (1 + r[:, None]), entities)

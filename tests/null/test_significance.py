@@ -135,7 +135,7 @@ def test_hits_by_poisson_binomial(N, k):
 
 
 def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
-    # the distribution of 6268 x 1/r on a grid, each atom split between two neighbours so that its
+    # the distribution of 6268 x 1/r on a grid, each atom split between two neighbors so that its
     # mean stays
     N, n, size, span = 40943, 6268, 1 << 20, 64.0
     x = size / span / np.arange(1, N + 1)

@@ -1,4 +1,4 @@
-"""Facts of benchmark graphs: how many candidates their filtered evaluation has, as data files with provenance."""
+"""Facts of benchmark graphs: candidate counts of their filtered evaluation, with provenance."""
 
 import lazy_loader
 

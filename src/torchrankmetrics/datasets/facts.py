@@ -37,7 +37,7 @@ class DatasetFacts:
         checksum (mapping): SHA-256 of the sorted label lines by split
             (``benchmarks/make_datasets.py``).
         source (str): origin of the triples.
-        licence (str): of the triples.
+        license (str): of the triples.
         known (mapping): the splits that are filtered out, by split: itself and those before it.
         histograms (mapping): (2, n) integers by (split, entities, side): ascending num_candidates,
             and their counts.
@@ -57,7 +57,7 @@ class DatasetFacts:
     num_triples: Mapping[str, int]
     checksum: Mapping[str, str]
     source: str
-    licence: str
+    license: str
     known: Mapping[str, tuple[str, ...]]
     histograms: Mapping[tuple[str, str, str], IntArray]
 
@@ -65,7 +65,7 @@ class DatasetFacts:
 def candidate_counts(
     dataset: str, split: Split = "test", side: EntitySide | None = None, entities: Entities = "all"
 ) -> CandidateCounts:
-    """Filtered candidate counts N_i of a benchmark graph: what ``adjust`` and ``PrecomputedExpectation`` need of it.
+    """Filtered candidate counts N_i of a benchmark, for ``adjust`` and ``PrecomputedExpectation``.
 
     Filtered out are the known triples of the split and of those before it; of an alignment nothing.
     The true entity counts as a candidate.
@@ -148,7 +148,10 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     if word not in by_word:
         near = difflib.get_close_matches(word, by_word, 1, cutoff=0.85)
         nearest = f"did you mean {by_word[near[0]]!r}? " if near else ""
-        known = f"dataset_names() lists {len(dataset_names())} datasets, `KnownTriples.num_candidates` counts others"
+        known = (
+            f"dataset_names() lists {len(dataset_names())} datasets, "
+            "`KnownTriples.num_candidates` counts others"
+        )
         raise ValueError(
             f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; "
             f"{nearest}{known}"

@@ -1,4 +1,4 @@
-"""`PrecomputedExpectation`: null moments of stored candidate counts, independent of the evaluated tasks."""
+"""`PrecomputedExpectation`: null moments of stored candidate counts, not of evaluated tasks."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -12,7 +12,7 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider, unav
 
 
 class PrecomputedExpectation(ExpectationProvider):
-    """Null moments of stored candidate counts, for example of a whole test set while a part of it is evaluated.
+    """Null moments of stored candidate counts, for example of a test set that is evaluated in part.
 
     Args:
         num_candidates (array-like, CandidateCounts or str): (n,) integers N_i >= 1 of the stored
@@ -60,5 +60,5 @@ class PrecomputedExpectation(ExpectationProvider):
         return self._provider.moments(definition, self.counts)
 
     def supports(self, definition: Definition) -> bool:
-        """Whether the provider of the moments supports the definition, a metric of ranking tasks."""
+        """Whether the provider supports the definition, a metric of ranking tasks."""
         return definition.of_tasks is not None and self._provider.supports(definition)

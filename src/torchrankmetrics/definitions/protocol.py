@@ -1,4 +1,4 @@
-"""`MetricDefinition`: what metrics of ranking tasks and metrics of queries both provide; metrics of given values."""
+"""`MetricDefinition`: common to metrics of ranking tasks and of queries; given values."""
 
 import math
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Bounds = tuple[float | None, float | None]
 
 
 class MetricDefinition:
-    """A metric of a sample of rows: its value, null moments, p-value, and the values of single tasks or queries."""
+    """A metric of a sample of rows: value, null moments, p-value, values of tasks or queries."""
 
     name: str
     aggregation: str
@@ -58,11 +58,11 @@ class MetricDefinition:
         return bool(rows.sample(side, average).num_tasks)
 
     def value(self, sample: Any, rank_type: RankType = "realistic") -> float:
-        """Base value of a sample, NaN without tasks or queries (a count is 0); by ``Sample.value_of``."""
+        """Base value of a sample, NaN if it is empty (a count is 0); by ``Sample.value_of``."""
         raise NotImplementedError
 
     def unit_values(self, sample: Any, rank_type: RankType) -> FloatArray:
-        """Values whose mean ``g`` transforms, one per entry of a sample; requires ``is_function_of_mean``."""
+        """Values whose mean ``g`` transforms, one per entry; requires ``is_function_of_mean``."""
         raise NotImplementedError
 
     def null_moments(self, sample: Any, expectation: "ExpectationProvider") -> Moments:
@@ -76,11 +76,14 @@ class MetricDefinition:
         weight: Any,
         expectation: "ExpectationProvider",
     ) -> Moments:
-        """Mean and variance under random ranking of tasks or queries of which only these columns are known."""
+        """Mean and variance under random ranking, from these columns of tasks or queries alone."""
         raise NotImplementedError
 
     def log_p_value(self, sample: Any) -> tuple[float, float]:
-        """Natural logarithm of the p-value from pessimistic ranks, and the standard error of a simulated p-value."""
+        """Logarithm of the p-value from pessimistic ranks, and the error of a simulated p-value.
+
+        The logarithm is natural; the error is a standard error of the p-value.
+        """
         raise NotImplementedError
 
     def as_tasks(self, sample: Any) -> "tuple[RankDefinition, RankSample]":
@@ -89,15 +92,19 @@ class MetricDefinition:
 
     def mean_limits(self, sample: Any) -> tuple[float, float]:
         """Smallest and largest possible mean of ``unit_values``; infinite if unknown."""
-        low, high = (0.0, 1.0) if self.is_share else self.limits
-        return -math.inf if low is None else low, math.inf if high is None else high
+        if self.is_share:
+            return 0.0, 1.0
+        low, high = self.limits
+        low = -math.inf if low is None else low
+        high = math.inf if high is None else high
+        return low, high
 
     def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
-        """Whether the value is a monotone function of a mean, so that its standard error has a formula."""
+        """Whether the value is a monotone function of a mean; its standard error has a formula."""
         return self.is_mean_of_f
 
     def canonical_rank_type(self, rank_type: RankType) -> RankType:
-        """Return the one of several rank types with equal values that is used and written in keys."""
+        """Return the rank type that keys name, of several that have equal values."""
         return rank_type
 
     def has_expectation(self, expectation: "ExpectationProvider") -> bool:
@@ -109,7 +116,7 @@ class MetricDefinition:
         return moments.optimum
 
     def at_threshold(self, relevance_threshold: float) -> "Definition":
-        """The metric with another smallest label of a relevant item; ValueError for metrics of ranking tasks."""
+        """The metric with another smallest relevant label; ValueError for metrics of tasks."""
         raise ValueError(
             "relevance_threshold is for query metrics, such as 'rr' and 'success_at_10': "
             f"{shorten(self.name)} averages over ranking tasks, one for every item with a label "
@@ -117,19 +124,19 @@ class MetricDefinition:
         )
 
     def has_view(self, view: View) -> bool:
-        """Whether a view is defined: base always, the others if the metric has a null, a direction and a best value."""
+        """Whether a view is defined; all but base need a null, a direction and a best value."""
         directed = view == "normalized" or self.higher_is_better is not None
         best = view != "adjusted_index" or self.has_optimum
         return view == "base" or (self.has_null and directed and best)
 
     def direction(self, view: View) -> bool | None:
-        """Whether a higher value of the view is better; None for dispersion, counts and the tie rate."""
+        """Whether a higher value of the view is better; None for dispersion and counts."""
         if view in ("adjusted_index", "z_score"):
             return True
         return False if view == "p_value" else self.higher_is_better
 
     def bounds(self, view: View) -> Bounds:
-        """Lowest and highest value for any ranks and candidate counts; None: no bound, or an unknown one."""
+        """Lowest and highest value for any ranks and candidate counts; None: none is known."""
         if view == "p_value":
             return 0.0, 1.0
         if view == "z_score" or self.higher_is_better is None:
@@ -142,18 +149,24 @@ class MetricDefinition:
         return low, high
 
     def why_undefined(self, view: View, rank_type: RankType) -> str | None:
-        """Return why a view or rank type is undefined and what to use instead; None if it is defined."""
+        """Return why a view or rank type is undefined and what to use instead; else None."""
         if not self.has_view(view):
             instead = " or ".join(repr(known) for known in VIEWS if self.has_view(known))
             lacks = "expectation" if not self.has_null else "best value"
-            return f"view={view!r} has no meaning for {shorten(self.name)}: it has no {lacks}; use {instead}"
+            return (
+                f"view={view!r} has no meaning for {shorten(self.name)}: it has no {lacks}; use "
+                f"{instead}"
+            )
         if rank_type == "expected" and not self.has_expected:
             return (
                 "rank_type='expected' is known for means of a transform, GMR and IGMR, not for "
                 f"{shorten(self.name)}; use 'realistic', 'optimistic' or 'pessimistic'"
             )
         if view == "p_value" and not self.has_p_value:
-            return f"view='p_value' is not known for {shorten(self.name)}: it is not a function of a mean of f"
+            return (
+                f"view='p_value' is not known for {shorten(self.name)}: it is not a function of a "
+                "mean of f"
+            )
         return None
 
 
@@ -171,7 +184,7 @@ class ValueSample(Sample):
 
 @dataclass(frozen=True)
 class ValueDefinition(MetricDefinition):
-    """The mean of values of queries that are given instead of computed from ranks; only its base value is defined."""
+    """The mean of given values of queries; only its base value is defined."""
 
     name: str
     higher_is_better: bool | None = True

@@ -1,4 +1,4 @@
-"""Samples of ranking tasks: candidate counts, ranks, weights and multiplicities; and averages over them."""
+"""Samples of ranking tasks: candidate counts, ranks, weights and multiplicities; averages."""
 
 import hashlib
 import math
@@ -21,7 +21,9 @@ _FAINT = 2.0**-500
 
 @dataclass(frozen=True)
 class Moments:
-    """Null moments of a metric: mean and variance when every rank is uniform on {1..N_i}, independently.
+    """Null moments of a metric: mean and variance under random ranking.
+
+    Every rank is uniform on {1..N_i}, independently.
 
     Attributes:
         mean (float): E of the metric.
@@ -40,7 +42,7 @@ class Moments:
 
     @classmethod
     def of(cls, provider: Any, definition: Any, counts: "CandidateCounts | Sample") -> "Moments":
-        """Return the moments of an ``ExpectationProvider``; TypeError or ValueError if they are none."""
+        """Return the moments of an ``ExpectationProvider``; TypeError or ValueError if invalid."""
         found = provider.moments(definition, counts)
         if not isinstance(found, Moments):
             raise TypeError(
@@ -114,7 +116,7 @@ class CandidateCounts:
     def compressed(
         cls, num_candidates: IntArray, weight: FloatArray | None, count: IntArray
     ) -> Self:
-        """Compress as ``of`` what is known to be valid, with positive weights and counts, (m,) each."""
+        """Compress as ``of`` valid columns with positive weights and counts, (m,) each."""
         if not len(num_candidates):
             raise ValueError("num_candidates is empty: no task has a positive weight")
         if weight is None or weight[weight.argmin()] == weight[weight.argmax()]:
@@ -156,7 +158,7 @@ class CandidateCounts:
 
 
 def in_range(weight: FloatArray) -> FloatArray:
-    """Scale weights (m,) > 0 by a power of two where sums or squares of them may overflow or round; else give them."""
+    """Scale weights (m,) > 0 by a power of two if sums or squares of them may overflow or round."""
     if not len(weight) or (
         weight[weight.argmin()] > _FAINT and weight[weight.argmax()] < 1 / _FAINT
     ):
@@ -165,7 +167,7 @@ def in_range(weight: FloatArray) -> FloatArray:
 
 
 def by_power_of_two(weight: FloatArray, largest: npt.ArrayLike) -> FloatArray:
-    """Divide weights by the power of two next to ``largest``: no digit is lost, and none becomes zero."""
+    """Divide weights by the power of two next to ``largest``: exact, and none becomes zero."""
     return np.maximum(np.ldexp(weight, -np.frexp(largest)[1]), _FAINT**2)
 
 
@@ -181,15 +183,15 @@ def sum_by_value(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, Fl
 
 
 def distinct_rows(columns: tuple[Any, ...], count: IntArray) -> tuple[tuple[Any, ...], IntArray]:
-    """Find the distinct rows of several columns, sorted by the first one first, and the sum of the counts of each."""
+    """Find the distinct rows of several columns, the first sorted first, and sums of counts."""
     order = np.argsort(columns[-1])  # equal rows may come in any order: faster than lexsort
     for column in columns[-2::-1]:
         order = order[np.argsort(column[order], kind="stable")]
     columns = tuple(column[order] for column in columns)
     first = np.flatnonzero(changes(*columns))
-    return tuple(column[first] for column in columns), np.add.reduceat(count[order], first) if len(
-        order
-    ) else count
+    if len(order):
+        count = np.add.reduceat(count[order], first)
+    return tuple(column[first] for column in columns), count
 
 
 def changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -244,9 +246,10 @@ class UnknownCandidatesError(RankMetricError):
     def __init__(self, message: str = "") -> None:
         super().__init__(
             message
-            or "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it "
-            "only base values such as mrr, hits@10 and ndcg@10 are known. Pass num_candidates=, the "
-            "number of filtered candidates of every task, or of documents in the collection"
+            or "num_candidates is needed for every view except 'base', and for metrics that depend "
+            "on it; without it only base values such as mrr, hits@10 and ndcg@10 are known. Pass "
+            "num_candidates=, the number of filtered candidates of every task, or of documents in "
+            "the collection"
         )
 
 
@@ -258,11 +261,11 @@ class Sample:
 
     @property
     def elsewhere(self) -> "Sample | None":
-        """The sample with other ranks of items that were not retrieved, if the numbers of candidates are unknown."""
+        """The sample with other ranks of items not retrieved, if candidate counts are unknown."""
         return None
 
     def value_of(self, name: str, compute: Callable[[Any], float]) -> float:
-        """Value of a metric, computed from the sample; an error if it depends on ranks of items not retrieved."""
+        """Value of a metric; an error if it depends on ranks of items that were not retrieved."""
         value = compute(self)
         other = value if self.elsewhere is None else compute(self.elsewhere)
         if abs(value - other) > 1e-12 * max(1.0, abs(value)):
@@ -279,7 +282,7 @@ class Sample:
 
 
 class RankSample(Sample):
-    """Ranks with weights and multiplicities; what several metrics need is computed once, on first use."""
+    """Ranks with weights and multiplicities; intermediate values of several metrics are cached."""
 
     def __init__(
         self,
@@ -310,7 +313,7 @@ class RankSample(Sample):
 
     @cached_property
     def elsewhere(self) -> "RankSample | None":
-        """The sample with other ranks of items that were not retrieved, if the numbers of candidates are unknown."""
+        """The sample with other ranks of items not retrieved, if candidate counts are unknown."""
         if self.num_candidates is not None or not (far := self.optimistic > NEVER).any():
             return None
         low = self.optimistic * (1 + far)
@@ -329,7 +332,7 @@ class RankSample(Sample):
     def histogram(
         self, rank_type: RankType, by_candidates: bool
     ) -> tuple[FloatArray, FloatArray, IntArray | None]:
-        """Distinct ranks, ascending, and the total weight of their tasks: sums of metrics run over these."""
+        """Distinct ranks, ascending, with the total weight of their tasks, for sums of metrics."""
         key = (rank_type, by_candidates)
         if key not in self._histograms:
             doubled = self.doubled(rank_type)
@@ -377,7 +380,7 @@ def weighted_mean(x: FloatArray, mass: FloatArray) -> FloatArray:
 
 
 def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
-    """Lower weighted median; the midpoint where the weight up to it is exactly half (to 1e-12 of the total)."""
+    """Lower weighted median; the midpoint if the weight up to it is half, to 1e-12 of the total."""
     if x.ndim > 1 or (x[1:] < x[:-1]).any():  # a histogram comes in order
         order = np.argsort(x, axis=0, kind="stable")
         x = np.take_along_axis(x, order, 0)

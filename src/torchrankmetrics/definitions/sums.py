@@ -50,7 +50,7 @@ def panel_rule(
 def panel_means(
     f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray, high: IntArray
 ) -> FloatArray:
-    """Mean over {low..high} of a function smooth on dyadic panels: positive rules, no differences of prefix sums."""
+    """Mean over {low..high} of a function smooth on dyadic panels, by rules of positive weights."""
     total = np.zeros(len(low))
     block = np.arange(len(low))
     start = low.copy()
@@ -88,7 +88,7 @@ class PrefixRule:
         self._last = np.searchsorted(ends, upper) - 1  # the panel that ends at N
 
     def means(self, values: FloatArray) -> FloatArray:
-        """Average f over 1..N for every N: values f(nodes) of shape (..., nodes) in, (..., u) out."""
+        """Average f over 1..N for every N: values f(nodes), (..., nodes), in, (..., u) out."""
         panels = np.add.reduceat(values * self._weights, self._first, axis=-1)
         # long double: thousands of panels would cost two digits in float64
         return (
@@ -97,7 +97,7 @@ class PrefixRule:
         )
 
     def variances(self, values: FloatArray) -> FloatArray:
-        """Variance of f over 1..N for every N, from positive terms alone: values f(nodes) (nodes,) in, (u,) out."""
+        """Variance of f over 1..N for every N, from positive terms: f(nodes) in, (u,) out."""
         # Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115)
         inside = np.add.reduceat(values * self._weights, self._first) / self._integers
         own = np.add.reduceat(

@@ -1,4 +1,4 @@
-"""Definitions of rank metrics: the transform f, the aggregation, the post-transform g, the optimum."""
+"""Definitions of rank metrics: transform f, aggregation, post-transform g, optimum."""
 
 import math
 from collections.abc import Callable
@@ -62,7 +62,9 @@ Aggregation = Literal[
 
 @dataclass(frozen=True)
 class RankDefinition(MetricDefinition):
-    """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1 (Hoyt et al. 2022, arXiv 2203.07544, section 2).
+    """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1.
+
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2.
 
     Args:
         name (str): canonical name, ``[a-z][a-z0-9_]*``; the key in logs.
@@ -163,7 +165,7 @@ class RankDefinition(MetricDefinition):
         return {"optimum": optimum, "higher_is_better": higher_is_better}
 
     def _values_at(self, *ranks: int) -> list[float]:
-        """Values g(f(r)) among 2^20 candidates, with errors for functions that are not of tensors."""
+        """Values g(f(r)) among 2^20 candidates, with errors for functions not of tensors."""
         r = torch.tensor(ranks, dtype=torch.float64, device="cpu")
         try:
             values = self.g(known(self.f).at(_FAR)(r))
@@ -194,7 +196,7 @@ class RankDefinition(MetricDefinition):
 
     @property
     def has_p_value(self) -> bool:  # type: ignore[override]
-        """Whether the value is a monotone function of a mean of f, or the largest or smallest rank."""
+        """Whether the value is a monotone function of a mean of f, or an extreme rank."""
         if not self.has_null or self.higher_is_better is None:
             return False
         if self.is_extreme:
@@ -262,7 +264,7 @@ class RankDefinition(MetricDefinition):
         return float(np.exp((blocks.count * log_factors).sum()))
 
     def _aggregate(self, sample: RankSample, rank_type: RankType) -> FloatArray:
-        """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
+        """Aggregate f over ranks, of a type other than "expected": the value before g, (1,)."""
         rank, mass, num_candidates = sample.histogram(rank_type, by_candidates=self.uses_candidates)
         values = apply_transform(self.f, rank, num_candidates=num_candidates)
         return aggregate(self, self._with_limits(values, rank, sample), mass).reshape(1)
@@ -369,7 +371,9 @@ TIE_RATE = RankDefinition("tie_rate", aggregation="tie_rate", optimum=None)
 
 
 def hits_at(k: int) -> RankDefinition:
-    """Return hits at k, the share of tasks with r_i <= k, in [0, 1]; higher is better (Hoyt et al. 2022, section 2).
+    """Return hits at k, the share of tasks with r_i <= k, in [0, 1]; higher is better.
+
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2.
 
     Args:
         k (int): number of first places that count, from 1 to 2^63 - 1.
@@ -386,7 +390,9 @@ def hits_at(k: int) -> RankDefinition:
 
 
 def power_mean_rank(p: float) -> RankDefinition:
-    """Return the power mean (sum of v_i r_i^p)^(1/p), in [1, max N_i]; lower is better (Hoyt et al. 2022, section 2).
+    """Return the power mean (sum of v_i r_i^p)^(1/p), in [1, max N_i]; lower is better.
+
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2.
 
     p = 1, 0, -1 give MR, GMR, HMR, and +-inf the largest and the smallest rank. It never decreases
     in p.
@@ -415,7 +421,7 @@ def power_mean_rank(p: float) -> RankDefinition:
 
 
 def exponent_name(p: float) -> str:
-    """Write an exponent as a piece of a key: 2 -> "2", 2.5 -> "2p5", -2 -> "minus_2", -inf -> "minus_inf"."""
+    """Write an exponent as a piece of a key: 2 -> "2", 2.5 -> "2p5", -inf -> "minus_inf"."""
     size = abs(float(p))
     if math.isinf(size):
         text = "inf"
@@ -426,17 +432,31 @@ def exponent_name(p: float) -> str:
     return f"minus_{text}" if p < 0 else text
 
 
+def _maximum(x: FloatArray, mass: FloatArray) -> FloatArray:
+    return np.asarray(x.max(0))
+
+
+def _minimum(x: FloatArray, mass: FloatArray) -> FloatArray:
+    return np.asarray(x.min(0))
+
+
+def _weighted_variance(x: FloatArray, mass: FloatArray) -> FloatArray:
+    return weighted_mean((x - weighted_mean(x, mass)) ** 2, mass)
+
+
+def _weighted_mad(x: FloatArray, mass: FloatArray) -> FloatArray:
+    """Median absolute deviation; 1 for a standard normal, by its upper quartile."""
+    return weighted_median(np.abs(x - weighted_median(x, mass)), mass) / 0.6744897501960817
+
+
 # of transformed ranks (m,), or of many outcomes in columns, with their mass (m,)
 _AGGREGATES: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
     "mean": weighted_mean,
     "median": weighted_median,
-    "maximum": lambda x, mass: np.asarray(x.max(0)),
-    "minimum": lambda x, mass: np.asarray(x.min(0)),
-    "variance": lambda x, mass: weighted_mean((x - weighted_mean(x, mass)) ** 2, mass),
-    # 1 for a standard normal, by its upper quartile
-    "mad": lambda x, mass: (
-        weighted_median(np.abs(x - weighted_median(x, mass)), mass) / 0.6744897501960817
-    ),
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "variance": _weighted_variance,
+    "mad": _weighted_mad,
 }
 
 

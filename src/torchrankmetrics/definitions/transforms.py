@@ -1,4 +1,4 @@
-"""Transforms of ranks and of aggregates, written in torch, and their closed forms on NumPy arrays."""
+"""Transforms of ranks and of aggregates in torch, and their closed forms on NumPy arrays."""
 
 import math
 from collections.abc import Callable
@@ -61,23 +61,25 @@ class KnownTransform:
         """Return the x that has this value; without a closed form it is searched in [low, high]."""
         from scipy.optimize import brentq
 
-        gaps: Callable[[float], float] = lambda x: float(self.values(np.array([x]))[0]) - value  # noqa: E731
-        if gaps(low) * gaps(high) >= 0:
-            return low if abs(gaps(low)) < abs(gaps(high)) else high
-        return float(brentq(gaps, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
+        def gap(x: float) -> float:
+            return float(self.values(np.array([x]))[0]) - value
+
+        if gap(low) * gap(high) >= 0:
+            return low if abs(gap(low)) < abs(gap(high)) else high
+        return float(brentq(gap, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
 
     def jumps(self, num_ranks: int) -> IntArray | None:
-        """Ranks r < num_ranks with f(r) != f(r + 1), ascending, of a step function; None for others."""
+        """Ranks r < num_ranks with f(r) != f(r + 1), ascending; None: f is not a step function."""
         if self.smooth or self.uses_candidates:
             return None
         return _jumps_of_table(self, min(num_ranks, self.constant_from))
 
     def by_rank(self, num_candidates: IntArray) -> "tuple[KnownTransform, FloatArray] | None":
-        """A transform h of ranks alone and factors a (u,) with f(r, N) = a h(r) + constant; None: there is none."""
+        """A transform h of ranks and factors a (u,) with f(r, N) = a h(r) + constant; else None."""
         return None if self.uses_candidates else (self, np.ones(len(num_candidates)))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance >= 0 of f(r), r uniform on {1..N}: (u,) int64, ascending, in, (u,) float64 each out."""
+        """Mean and variance >= 0 of f(r), r uniform on {1..N}, for ascending N, (u,): (u,) each."""
         if not self.smooth:
             return range_moments(rank_table(self, int(N[-1])), np.zeros_like(N), N)
         rule = prefix_rule(
@@ -89,7 +91,7 @@ class KnownTransform:
     def block_means(
         self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None
     ) -> FloatArray:
-        """Mean of f over {low..high} for each block: (b,) int64 >= 1 twice or thrice in, (b,) float64 out."""
+        """Mean of f over {low..high} for each block: (b,) int64 >= 1 each in, (b,) float64 out."""
         if self.smooth:
             return panel_means(lambda rank, _: apply_transform(self, rank), low, high)
         return range_moments(rank_table(self, int(high.max())), low - 1, high)[0]
@@ -118,7 +120,7 @@ def known(f: RankTransform) -> KnownTransform:
 def apply_transform(
     f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
 ) -> FloatArray:
-    """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads."""
+    """Apply a transform in blocks of fixed size: the same bits for any number of threads."""
     f = known(f)
     columns = [x]
     if f.is_identity:
@@ -148,7 +150,7 @@ def apply_transform(
 def with_limits(
     f: RankTransform, values: FloatArray, rank: npt.NDArray[Any], N: IntArray | None
 ) -> FloatArray:
-    """Values of f, its limit (if it is finite) for items that were not retrieved: far, without N."""
+    """Values of f, with its limit, if it is finite, for items that were not retrieved."""
     is_far = rank > NEVER
     if N is not None:
         is_far &= N < 1
@@ -180,7 +182,7 @@ def rank_table(f: KnownTransform, num_ranks: int) -> FloatArray:
 
 
 def are_apart(a: FloatArray, b: FloatArray, largest: float) -> npt.NDArray[np.bool_]:
-    """Whether values differ by more than rounding, where ``largest`` is the largest of all in size."""
+    """Whether values differ by more than rounding; ``largest`` is the largest of all in size."""
     return np.abs(a - b) > EQUAL[0] * np.maximum(np.abs(a), np.abs(b)) + EQUAL[1] * largest
 
 
@@ -214,42 +216,57 @@ def _too_many(f: KnownTransform, most: str, got: str) -> ValueError:
     )
 
 
+class _RangeMoments:
+    """Means of ranges of values, and sums of squares around them, block after block.
+
+    Chan et al. 1983 (doi:10.1080/00031305.1983.10483115).
+    """
+
+    def __init__(self, number: int) -> None:
+        self.count, self.total, self.mean, self.square = np.zeros((4, number))
+
+    def add(self, ranges: IntArray, size: int, total: FloatArray, square: FloatArray) -> None:
+        """Add to each of some ranges a block of so many values, by its sum and sum of squares."""
+        before = self.count[ranges]
+        self.count[ranges] += size
+        apart = total / size - self.mean[ranges]
+        self.total[ranges] += total
+        self.mean[ranges] += apart * (size / self.count[ranges])
+        self.square[ranges] += square + apart**2 * (before * size / self.count[ranges])
+
+
 def range_moments(
     values: FloatArray, start: IntArray, stop: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of many values[start:stop]: Chan et al. 1983 (doi:10.1080/00031305.1983.10483115)."""
+    """Mean and variance of many values[start:stop], from blocks of 1, 2, 4, ... values."""
     start = start.copy()
     stop = stop.copy()
-    size = 1
+    size = 1  # of the blocks whose sums are in ``values``
     squares = np.zeros_like(values)
-    count, total, mean, square = np.zeros((4, len(start)))
-
-    def add(ranges: IntArray, node: IntArray) -> None:
-        before = count[ranges]
-        count[ranges] += size
-        apart = values[node] / size - mean[ranges]
-        total[ranges] += values[node]
-        mean[ranges] += apart * (size / count[ranges])
-        square[ranges] += squares[node] + apart**2 * (before * size / count[ranges])
-
+    moments = _RangeMoments(len(start))
     while (left := np.flatnonzero(start < stop)).size:
         odd = left[start[left] % 2 == 1]
-        add(odd, start[odd])
+        moments.add(odd, size, values[start[odd]], squares[start[odd]])
         start[odd] += 1
         odd = left[(stop[left] % 2 == 1) & (start[left] < stop[left])]
         stop[odd] -= 1
-        add(odd, stop[odd])
-        first, second = (values[i : len(values) // 2 * 2 : 2] for i in (0, 1))
-        squares = (
-            squares[: 2 * len(first) : 2]
-            + squares[1 : 2 * len(first) : 2]
-            + (first - second) ** 2 / (2 * size)
-        )
-        values = first + second
+        moments.add(odd, size, values[stop[odd]], squares[stop[odd]])
+        values, squares = _join_pairs(values, squares, size)
         size = 2 * size
         start = start // 2
         stop = stop // 2
-    return total / count, square / count
+    return moments.total / moments.count, moments.square / moments.count
+
+
+def _join_pairs(
+    values: FloatArray, squares: FloatArray, size: int
+) -> tuple[FloatArray, FloatArray]:
+    """Sums, and sums of squares, of pairs of neighboring blocks of so many values."""
+    even = len(values) // 2 * 2
+    first = values[:even:2]
+    second = values[1:even:2]
+    joined = squares[:even:2] + squares[1:even:2] + (first - second) ** 2 / (2 * size)
+    return first + second, joined
 
 
 @dataclass(frozen=True)
@@ -376,7 +393,7 @@ class AtMost(KnownTransform):
 
 @dataclass(frozen=True)
 class WithCandidates(KnownTransform):
-    """(r, N) -> function(r, N): a transform of ranks that depends on the number of candidates of the task too.
+    """(r, N) -> function(r, N): a transform of ranks and of numbers of candidates.
 
     Moments and p-values cost the sum of the distinct N, each tabulated by itself; ``AUC`` has
     closed forms.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.kg import triples as protocol
+from torchrankmetrics.kg.candidates import CandidatesByRelation
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, check_below, check_vectors
 from torchrankmetrics.kg.scorers import EmbeddingScorer
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
@@ -28,7 +29,7 @@ def rank_triples(
     known: KnownTriples | None = None,
     *,
     higher_is_better: bool = True,
-    candidates: Integers | None = None,
+    candidates: Integers | CandidatesByRelation | None = None,
     batch_size: int | None = None,
     backend: str = "auto",
     progress: bool = True,
@@ -47,7 +48,8 @@ def rank_triples(
         triples (Data or tuple): the test triples, in any form that ``known_triples`` takes.
         known (KnownTriples, default None): known positives to filter; None: raw ranks.
         higher_is_better (bool, default True): False for a model that returns distances.
-        candidates (integers, default None): ids (m,) or bool (N,) of the candidates; None: all.
+        candidates (integers or dict, default None): ids (m,) or bool (N,) of the candidates; None:
+            all. Or a dict of relation -> (heads, tails), as in ``torchrankmetrics.rank_triples``.
         batch_size (int, default None): queries scored at once; None: it grows while that is faster
             and memory allows.
         backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.

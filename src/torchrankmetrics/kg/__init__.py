@@ -1,4 +1,4 @@
-"""Knowledge graphs: known triples, evaluation of triples, alignment, temporal facts, complex queries."""
+"""Knowledge graphs: known triples, evaluation, alignment, temporal facts, complex queries."""
 
 import lazy_loader
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, is_int, shorten
 
@@ -58,6 +59,21 @@ def check_by_relation(candidates: Mapping[Any, Any]) -> None:
             )
 
 
+def excluded_of_relation(
+    candidates: CandidatesByRelation,
+    relation: int,
+    side: EntitySide,
+    num_entities: int,
+    device: torch.device,
+) -> Tensor | None:
+    """Return the entities that are not candidates of a side, bool (num_entities,), or None."""
+    if relation not in candidates:
+        return None
+    place = ENTITY_SIDES.index(side)
+    name = f"candidates[{relation}][{place}]"
+    return excluded_by(candidates[relation][place], num_entities, device, name)
+
+
 def excluded_by_relation(
     candidates: CandidatesByRelation, side: EntitySide, relations: Tensor, num_entities: int
 ) -> Tensor:
@@ -66,12 +82,18 @@ def excluded_by_relation(
     ``relations`` (B,) are those of the queries.
     """
     device = relations.device
-    place = ENTITY_SIDES.index(side)
     outside = torch.zeros(len(relations), num_entities, dtype=torch.bool, device=device)
     for relation in torch.unique(relations).tolist():
-        if relation in candidates:
-            name = f"candidates[{relation}][{place}]"
-            excluded = excluded_by(candidates[relation][place], num_entities, device, name)
-            if excluded is not None:
-                outside[relations == relation] = excluded
+        excluded = excluded_of_relation(candidates, relation, side, num_entities, device)
+        if excluded is not None:
+            outside[relations == relation] = excluded
     return outside
+
+
+def warn_of_outside(outside: int, number: int) -> None:
+    """Warn if targets are not among the candidates of their relation."""
+    if outside:
+        warn(
+            f"{outside} of {number} targets are not candidates of their relation: each is ranked "
+            "among these candidates all the same; add them to candidates, or report their number"
+        )

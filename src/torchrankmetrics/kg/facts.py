@@ -4,7 +4,7 @@ from __future__ import annotations  # help() shows the names of types
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypedDict, Unpack, overload
+from typing import Unpack, overload
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torchrankmetrics.kg.answers import AnsweredTable
 from torchrankmetrics.kg.candidates import CandidatesByRelation
 from torchrankmetrics.kg.known_positives import KnownPositives
 from torchrankmetrics.kg.known_triples import as_facts, split_facts
-from torchrankmetrics.kg.loop import ONLY, LoopOptions
+from torchrankmetrics.kg.loop import ONLY, LoopOptions, RankOptions
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.kg.sides import rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers
@@ -73,22 +73,13 @@ class KnownFacts:
 FactFunction = Callable[[Tensor, Tensor, Tensor], Scores]
 
 
-class _Options(TypedDict, total=False):
-    candidates: Integers | CandidatesByRelation | None
-    batch_size: int | None
-    backend: str
-    higher_is_better: bool
-    progress: bool
-    top_k: int | None
-
-
 @overload
 def rank_facts(
     score_tails: FactFunction | None,
     score_heads: FactFunction | None,
     facts: Integers,
     known: KnownFacts | None,
-    **options: Unpack[_Options],
+    **options: Unpack[RankOptions],
 ) -> AnsweredTable: ...
 
 
@@ -98,7 +89,7 @@ def rank_facts(
     score_heads: FactFunction | None,
     facts: Integers,
     known: Mapping[str, KnownFacts | None],
-    **options: Unpack[_Options],
+    **options: Unpack[RankOptions],
 ) -> dict[str, AnsweredTable]: ...
 
 

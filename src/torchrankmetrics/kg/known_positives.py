@@ -1,9 +1,9 @@
 """Known positives of integer queries as a CSR index over sorted composite keys, and its files.
 
 Processes of a machine map a file into memory and share it. It has a header of 4096 bytes, then for
-each side three arrays of int64 (keys, starts and positives of ``KnownPositives``), and the SHA-256 of
-every 4096 entries of each array. The header is a line with the version, JSON, and the SHA-256 of
-the bytes before. Version 1 has one digest of each array.
+each side three arrays of int64 (keys, starts and positives of ``KnownPositives``), and the SHA-256
+of every 4096 entries of each array. The header is a line with the version, JSON, and the SHA-256
+of the bytes before. Version 1 has one digest of each array.
 """
 
 from __future__ import annotations  # help() shows the names of types
@@ -43,18 +43,18 @@ IntArray = npt.NDArray[np.int64]
 
 
 class PositiveIndex(NamedTuple):
-    """Query key[i] has positives[start[i] : start[i + 1]], ascending as the keys; ``sizes`` of the ids of a query."""
+    """Query key[i] has positives[start[i] : start[i + 1]], ascending as the keys."""
 
     key: Tensor
     start: Tensor
     positives: Tensor
-    sizes: list[int]
+    sizes: list[int]  # of the ids of a query
     num_ids: int
     longest: int
 
 
 class CheckedBlocks:
-    """Blocks of an array in a file, each compared with its SHA-256 before it is used for the first time."""
+    """Blocks of an array in a file, each compared with its SHA-256 before it is first used."""
 
     def __init__(
         self, numbers: IntArray, size: int, digests: bytes | memoryview, damaged: str
@@ -66,7 +66,7 @@ class CheckedBlocks:
         self._right = np.zeros(-(-len(numbers) // size), dtype=bool)
 
     def check(self, start: IntArray, stop: IntArray) -> None:
-        """Check the blocks of the entries in [start, stop), (n,) each; ValueError if a digest does not match."""
+        """Check the blocks of the entries in [start, stop), (n,) each, by their digests."""
         if self._right.all():
             return
         needed = np.zeros(len(self._right) + 1, dtype=np.int64)
@@ -86,9 +86,10 @@ class CheckedBlocks:
 
 
 class KnownPositives:
-    """Index of the known positives of integer queries; ``known(queries)`` is an ``exclude`` of ``rank_scores``.
+    """Index of the known positives of integer queries.
 
-    The key of a query is any number of ids, such as (head, relation) or (head, relation, time).
+    ``known(queries)`` is an ``exclude`` of ``rank_scores``. The key of a query is any number of
+    ids, such as (head, relation) or (head, relation, time).
 
     Args:
         queries (integers): (n, k) or (n,) integers >= 0.
@@ -120,7 +121,7 @@ class KnownPositives:
     def of_index(
         cls, index: PositiveIndex, blocks: tuple[CheckedBlocks, ...] = ()
     ) -> KnownPositives:
-        """Use sorted tensors without copying or reading them; ``blocks`` check them when they are first read."""
+        """Use sorted tensors without copying or reading them; ``blocks`` check what is read."""
         known = cls.__new__(cls)
         known.index = index
         known._blocks = blocks
@@ -184,7 +185,7 @@ class KnownPositives:
         return key, inside
 
     def entries(self) -> tuple[Tensor, Tensor]:
-        """Return all queries (n, k) int64 with their known positives (n,), each pair once, sorted."""
+        """Return all queries (n, k) with their known positives (n,), int64, sorted, each once."""
         self.check()
         key = self.index.key.repeat_interleave(self.index.start.diff())
         columns = []
@@ -222,14 +223,7 @@ class KnownPositives:
 
 
 def _index(queries: Integers, positives: Integers) -> PositiveIndex:
-    queries = as_ids(queries, "queries")
-    positives = as_ids(positives, "positives")
-    queries = queries[:, None] if queries.ndim == 1 else queries
-    if queries.ndim != 2 or not queries.shape[1] or positives.shape != queries.shape[:1]:
-        raise ValueError(
-            f"queries must be (n, k > 0), positives (n,); got {tuple(queries.shape)}, "
-            f"{tuple(positives.shape)}"
-        )
+    queries, positives = _read_pairs(queries, positives)
     *sizes, num_ids = _sizes(queries, positives)
     sizes = [max(size, 1) for size in sizes]
     width = max(num_ids, 1)
@@ -241,6 +235,12 @@ def _index(queries: Integers, positives: Integers) -> PositiveIndex:
     # shifts are faster than divisions; less than twice the width still fits
     bits = (width - 1).bit_length()
     pairs = _sorted_pairs([*queries.unbind(1), positives], [*sizes, 1 << bits])
+    key, start, positives, longest = _compress(pairs, bits)
+    return PositiveIndex(key, start, positives, sizes, num_ids, longest)
+
+
+def _compress(pairs: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Split sorted numbers, of which the lowest bits are positives, into the fields of an index."""
     # new memory costs more than the arithmetic
     spare = pairs
     pairs = torch.unique_consecutive(pairs)
@@ -249,11 +249,24 @@ def _index(queries: Integers, positives: Integers) -> PositiveIndex:
     longest = int(lengths.max()) if len(lengths) else 0
     start = torch.nn.functional.pad(lengths.cumsum_(0), (1, 0))
     pairs &= (1 << bits) - 1
-    return PositiveIndex(key, start, pairs, sizes, num_ids, longest)
+    return key, start, pairs, longest
+
+
+def _read_pairs(queries: Integers, positives: Integers) -> tuple[Tensor, Tensor]:
+    """Read queries as (n, k) and positives as (n,), int64."""
+    queries = as_ids(queries, "queries")
+    positives = as_ids(positives, "positives")
+    queries = queries[:, None] if queries.ndim == 1 else queries
+    if queries.ndim != 2 or not queries.shape[1] or positives.shape != queries.shape[:1]:
+        raise ValueError(
+            f"queries must be (n, k > 0), positives (n,); got {tuple(queries.shape)}, "
+            f"{tuple(positives.shape)}"
+        )
+    return queries, positives
 
 
 def _sizes(queries: Tensor, positives: Tensor) -> list[int]:
-    """One more than the largest id of each column of the queries and of the positives, 0 without any."""
+    """One more than the largest id of each column, the positives last, 0 without any."""
     sizes = []
     for column in (*queries.unbind(1), positives):
         # without dim, aminmax copies a column of a matrix
@@ -303,7 +316,7 @@ def _digests(array: IntArray) -> bytes:
 
 
 def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownPositives]]:
-    """Map a file, of which only the header is read: its path and digest, the number of entities, and the indices."""
+    """Map a file and read its header: its path and digest, the number of entities, the indices."""
     name = os.fspath(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(
@@ -313,6 +326,14 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
         head = file.read(_HEADER)
         num_entities, sides = _checked_header(head, os.fstat(file.fileno()).st_size, name)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    known = _opened_sides(sides, mapped, name)
+    return (os.path.abspath(path), head[-_DIGEST:].hex()), num_entities, known
+
+
+def _opened_sides(
+    sides: dict[str, list[Any]], mapped: mmap.mmap, name: str
+) -> dict[str, KnownPositives]:
+    """The indices of a file that is mapped into memory, by side."""
     lengths = [sum(side[-2]) for side in sides.values()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # read-only memory: nothing writes to an index
@@ -322,7 +343,7 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
     for (side, about), own in zip(sides.items(), torch.split(numbers, lengths), strict=True):
         damaged = f"{name} is damaged: a checksum of the {side} side does not match"
         known[side], digests = _opened_side(about, own, digests, damaged)
-    return (os.path.abspath(path), head[-_DIGEST:].hex()), num_entities, known
+    return known
 
 
 def _opened_side(
@@ -357,7 +378,7 @@ def _checked_header(head: bytes, size: int, name: str) -> tuple[int, dict[str, l
 
 
 def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
-    """Read the number of entities and the facts about each side; check a header against the size of its file."""
+    """Read the number of entities and the facts about each side; check the size of the file."""
     if not head.startswith(_FIRST):
         raise ValueError(f"it starts with {shorten(head[:16])}" if head else "it is empty")
     version, _, rest = head[len(_FIRST) :].partition(b"\n")
@@ -378,18 +399,24 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
     sides = {}
     for side in ("tail", *about["sides"]):
         sides[side] = [about["sides"][side][key] for key in _ABOUT]
-    needed = _HEADER
-    for *_, (key, start, positives), _ in sides.values():
-        for length in (key, start, positives):
-            blocks = 0 if version == _VERSIONS[0] else -(-length // _ENTRIES)
-            needed += _ITEM * length + _DIGEST * blocks
+    needed = _size_of_file(version, sides)
     if size != needed:
         raise ValueError(f"it has {size} bytes, but its header declares {needed}")
     return about["num_entities"], sides
 
 
+def _size_of_file(version: bytes, sides: dict[str, list[Any]]) -> int:
+    """The size in bytes that a header declares."""
+    size = _HEADER
+    for *_, (key, start, positives), _ in sides.values():
+        for length in (key, start, positives):
+            blocks = 0 if version == _VERSIONS[0] else -(-length // _ENTRIES)
+            size += _ITEM * length + _DIGEST * blocks
+    return size
+
+
 def verify(known: Mapping[str, KnownPositives], where: str, progress: bool) -> None:
-    """Read every entry of indices, and check digests, order and range; ValueError if a check fails."""
+    """Read and check every entry of indices: digests, order and range; ValueError for a fault."""
     for side, one in tqdm(known.items(), desc="verifying", unit="side", disable=not progress):
         one.check()
         index = one.index

@@ -3,14 +3,20 @@
 from __future__ import annotations  # help() shows the names of types
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.kg.candidates import excluded_by
+from torchrankmetrics.kg.candidates import (
+    CandidatesByRelation,
+    check_by_relation,
+    excluded_by,
+    excluded_of_relation,
+    warn_of_outside,
+)
 from torchrankmetrics.kg.known_positives import KnownPositives, opened, verify, write_known
 from torchrankmetrics.ranking.arrays import Integers, as_ids, unique_rows
 from torchrankmetrics.ranking.counting import Excluded, ExcludedSlices, MissingTargets
@@ -60,14 +66,16 @@ class KnownTriples:
     _given: int | None = None  # num_entities, unless the triples determine it
 
     def __init__(self, *triples: Integers, num_entities: int | None = None) -> None:
-        if number := next((part for part in triples if is_int(part)), None):
+        numbers = [part for part in triples if is_int(part)]
+        if numbers:
             raise TypeError(
-                f"triples must be splits (n, 3), got {number}; pass num_entities={number}"
+                f"triples must be splits (n, 3), got {numbers[0]}; pass num_entities={numbers[0]}"
             )
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
         parts = parts or [torch.empty(0, 3, dtype=torch.int64, device="cpu")]
-        # a copy is made by columns, as the index reads them
-        known = parts[0] if len(parts) == 1 else torch.cat([part.T for part in parts], 1).T
+        known = parts[0]
+        if len(parts) > 1:  # a copy is made by columns, as the index reads them
+            known = torch.cat([part.T for part in parts], 1).T
         # "relation" is added when it is first needed
         tails = KnownPositives(known[:, :2], known[:, 2])
         heads = KnownPositives(known[:, 1:], known[:, 0])
@@ -121,7 +129,9 @@ class KnownTriples:
         return self
 
     def verify(self, *, progress: bool = False) -> None:
-        """Read the whole index, and check its checksums, order and range; ValueError if a check fails.
+        """Read the whole index, and check its checksums, order and range.
+
+        ValueError if a check fails.
 
         Args:
             progress (bool, default False): whether to show a progress bar.
@@ -176,21 +186,27 @@ class KnownTriples:
             )
 
     def num_candidates(
-        self, triples: Integers, side: EntitySide, *, candidates: Integers | None = None
+        self,
+        triples: Integers,
+        side: EntitySide,
+        *,
+        candidates: Integers | CandidatesByRelation | None = None,
     ) -> Tensor:
         """Count the filtered candidates of each triple, without any model: (n,) int64.
 
         Args:
             triples (integers): (n, 3) integers, the tasks.
             side (str): "tail" or "head", the side that is predicted.
-            candidates (integers, default None): ids (m,) or bool (num_entities,) of the candidates;
-                None: all entities.
+            candidates (integers or dict, default None): ids (m,) or bool (num_entities,) of the
+                candidates; None: all entities. Or a dict of relation -> (heads, tails), as in
+                ``rank_triples``: a target that is not in it counts too.
 
         Returns:
             (n,) int64, the target included.
 
         Warns:
-            RankMetricWarning: if triples are not among the known ones.
+            RankMetricWarning: if triples are not among the known ones, or targets are not
+                candidates of their relation.
 
         Raises:
             ValueError, IndexError: if side is neither, a true entity is not a candidate, or an
@@ -201,20 +217,50 @@ class KnownTriples:
         is_known = Excluded(known).lists(torch.arange(len(own), device=own.device), own)
         if len(known.columns) and (missing := int((~is_known).sum())):
             self._missing.warn(missing, len(own))
-        own_known = is_known.long()
+        if candidates is not None:
+            index.check()
+        if isinstance(candidates, Mapping):
+            relation = queries[:, QUERY_AND_ANSWER[side].index(1)]
+            number, is_outside = self._num_by_relation(known, candidates, side, relation, own)
+            warn_of_outside(int(is_outside.sum()), len(own))
+            return number + (is_known | is_outside).long()
         excluded = excluded_by(candidates, self.num_entities, own.device)
-        if excluded is None:
-            return self.num_entities - known.length + own_known
-        if excluded[own].any():
+        if excluded is not None and excluded[own].any():
             first = int(excluded[own].nonzero()[0])
             raise ValueError(
                 f"candidates must contain the true {side} of every task; {int(own[first])} is "
                 "missing"
             )
-        index.check()
+        return self._num_unknown(known, excluded) + is_known.long()
+
+    def _num_unknown(self, known: ExcludedSlices, excluded: Tensor | None) -> Tensor:
+        """Count the candidates of each query that are not known positives, (B,) int64."""
+        if excluded is None:
+            return self.num_entities - known.length
         counted = torch.nn.functional.pad((~excluded[known.columns]).cumsum(0), (1, 0))
         number = counted[known.start + known.length] - counted[known.start]
-        return (~excluded).sum() - number + own_known
+        return (~excluded).sum() - number
+
+    def _num_by_relation(
+        self,
+        known: ExcludedSlices,
+        candidates: CandidatesByRelation,
+        side: EntitySide,
+        relation: Tensor,
+        own: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Count as ``_num_unknown``; and find targets that are not candidates of their relation."""
+        check_by_relation(candidates)
+        number = self.num_entities - known.length
+        is_outside = torch.zeros_like(own, dtype=torch.bool)
+        for one in torch.unique(relation).tolist():
+            excluded = excluded_of_relation(candidates, one, side, self.num_entities, own.device)
+            if excluded is not None:
+                some = relation == one
+                part = replace(known, start=known.start[some], length=known.length[some])
+                number[some] = self._num_unknown(part, excluded)
+                is_outside[some] = excluded[own[some]]
+        return number, is_outside
 
     def queries(self, triples: Integers, side: EntitySide) -> tuple[Tensor, Tensor]:
         """Group tasks by query, so that each query is scored once for all its answers.
@@ -247,7 +293,7 @@ def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriple
 
 
 def check_below(ids: Tensor, size: int, expected: str) -> None:
-    """Raise an IndexError for ids that are not below a size; ``expected`` is "triples must hold entities"."""
+    """Raise an IndexError for ids that are not below a size; ``expected`` begins the message."""
     if ids.numel() and int(ids.max()) >= size:
         raise IndexError(f"{expected} in [0, {size}), got {int(ids.max())}")
 
@@ -261,7 +307,7 @@ def check_vectors(parts: Sequence[Tensor], number: int, expected: str) -> None:
 
 
 def as_triples(values: Integers, name: str) -> Tensor:
-    """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
+    """Read triples (n, 3), or three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
     if hasattr(values, "edge_index"):
         raise TypeError(
             f"{name} must be (n, 3) integers, got {type(values).__name__}; known_triples and "
@@ -295,7 +341,7 @@ def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
 
 
 def split_facts(facts: Tensor, side: TaskSide) -> tuple[Tensor, Tensor]:
-    """Split facts (n, 3 or more) into queries, with further columns such as a time, and ground-truth entities (n,)."""
+    """Split facts (n, 3 or more) into queries, which end with further columns, and targets (n,)."""
     *query, answer = QUERY_AND_ANSWER[side]
     return facts[:, [*query, *range(3, facts.shape[1])]], facts[:, answer]
 
@@ -307,7 +353,7 @@ RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
 def relation_categories(
     triples: Integers, *, num_relations: int | None = None, threshold: float = 1.5
 ) -> Tensor:
-    """Sort relations into 1-1, 1-n, n-1 and n-n by their mean numbers of tails per head and of heads per tail.
+    """Sort relations into 1-1, 1-n, n-1 and n-n by their mean numbers of tails and heads.
 
     A side is "n" if its mean number over distinct triples is at least ``threshold``: 1-n has many
     tails per head. ``relation_categories(train)[relations]`` is a ``group``,

@@ -67,7 +67,8 @@ def rank_long_table(
             candidate.
 
     >>> from torchrankmetrics.kg import rank_long_table
-    >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5], "true": [False, False, True]}
+    >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5]}
+    >>> scores["true"] = [False, False, True]
     >>> rank_long_table(scores).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
@@ -83,7 +84,7 @@ def rank_long_tables(
     higher_is_better: bool = True,
     with_queries: bool = True,
 ) -> Iterator[RankTable]:
-    """Yield the ranks of a table partition by partition, one ``RankTable`` per partition that has rows.
+    """Yield the ranks of a table, one ``RankTable`` for each partition that has rows.
 
     Args:
         tables (iterable of tables): partitions, as ``rank_long_table`` takes them.
@@ -100,7 +101,8 @@ def rank_long_tables(
         TypeError, ValueError: as ``rank_long_table``; ValueError if a query is in two partitions.
 
     >>> from torchrankmetrics.kg import rank_long_tables
-    >>> parts = [{"query": [q, q], "candidate": [0, 1], "score": [0.1, 0.9], "true": [True, False]} for q in (0, 1)]
+    >>> columns = {"candidate": [0, 1], "score": [0.1, 0.9], "true": [True, False]}
+    >>> parts = [{"query": [q, q], **columns} for q in (0, 1)]
     >>> [len(table.ranks) for table in rank_long_tables(parts)]
     [1, 1]
     """
@@ -126,7 +128,7 @@ def rank_long_tables(
 
 
 def _continued(rest: Arrays, columns: Arrays, number: int) -> Arrays:
-    """Rows of a query of the previous partition, and the rows of partition ``number`` behind them."""
+    """Rows of a query of the previous partition, then the rows of partition ``number``."""
     if rest.keys() != columns.keys():
         raise ValueError(
             f"partition {number} has other columns than the previous one: {', '.join(columns)}"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -41,6 +41,17 @@ ONLY = ""
 
 LookUp = Callable[..., ExcludedSlices]
 """Known positives of queries, from columns of ids (B,)."""
+
+
+class RankOptions(TypedDict, total=False):
+    """Options that ``rank_triples`` and ``rank_facts`` share."""
+
+    candidates: Integers | CandidatesByRelation | None
+    batch_size: int | None
+    backend: str
+    higher_is_better: bool
+    progress: bool
+    top_k: int | None
 
 
 class LoopOptions(NamedTuple):
@@ -195,7 +206,7 @@ class QuerySide:
         return int(targets.max()) + 1 if len(targets) else 1
 
     def _most_queries(self) -> int:
-        """Bound the first batch by the number of entities, as far as it is known before it is scored."""
+        """Bound the first batch by the number of entities that is known before it is scored."""
         least = max(self._least_columns, self.options.least_columns)
         return most_queries(least, self.tasks.targets.device)
 

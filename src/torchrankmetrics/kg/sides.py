@@ -8,6 +8,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.kg.answers import AnsweredTable, concatenate_tables
+from torchrankmetrics.kg.candidates import warn_of_outside
 from torchrankmetrics.kg.known_triples import KnownTriples, split_facts
 from torchrankmetrics.kg.loop import ONLY, LookUp, LoopOptions, QuerySide
 from torchrankmetrics.kg.query_tasks import QueryTasks
@@ -100,9 +101,9 @@ def _side_of(
     filters: Mapping[str, Any],
     options: LoopOptions,
 ) -> QuerySide:
-    look_ups: dict[str, LookUp | None] = {
-        name: None if one is None else getattr(one, f"{side}s") for name, one in filters.items()
-    }
+    look_ups: dict[str, LookUp | None] = {}
+    for name, one in filters.items():
+        look_ups[name] = None if one is None else getattr(one, f"{side}s")
     *query, target = QUERY_AND_ANSWER[side]
     columns = [_COLUMNS[i] for i in query]
     columns += _COLUMNS[3 : tasks.shape[1]]
@@ -117,9 +118,12 @@ def rank_sides(sides: Sequence[QuerySide], group: Tensor | None) -> dict[str, An
     disable = None if options.progress else True
     with tqdm(total=total, desc="ranking", unit="query", disable=disable) as bar:
         ranked = [side.rank(group, bar) for side in sides]
-    tables = {name: concatenate_tables([one[name] for one in ranked]) for name in sides[0].filters}
+    tables = {}
+    for name in sides[0].filters:
+        tables[name] = concatenate_tables([one[name] for one in ranked])
     warn_of_distances(next(iter(tables.values())), options.higher_is_better)
-    _warn_of_outside(sides)
+    outside = sum(side.outside for side in sides)
+    warn_of_outside(outside, sum(len(side.tasks.row) for side in sides))
     return tables
 
 
@@ -132,17 +136,6 @@ def warn_of_distances(table: RankTable, higher_is_better: bool) -> None:
             else "scores, higher is better? Then leave out"
         )
         warn(f"{found}: are these {remedy} higher_is_better=False")
-
-
-def _warn_of_outside(sides: Sequence[QuerySide]) -> None:
-    """Warn if targets are not among the candidates of their relation."""
-    outside = sum(side.outside for side in sides)
-    if outside:
-        number = sum(len(side.tasks.row) for side in sides)
-        warn(
-            f"{outside} of {number} targets are not candidates of their relation: each is ranked "
-            "among these candidates all the same; add them to candidates, or report their number"
-        )
 
 
 def _warn_of_unknown(side: QuerySide, kind: str) -> None:

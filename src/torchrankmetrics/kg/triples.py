@@ -3,7 +3,7 @@
 from __future__ import annotations  # help() shows the names of types
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torchrankmetrics.kg.answers import AnsweredTable, answered
 from torchrankmetrics.kg.candidates import CandidatesByRelation
 from torchrankmetrics.kg.known_positives import KnownPositives
 from torchrankmetrics.kg.known_triples import KnownTriples, as_facts, as_triples, check_vectors
-from torchrankmetrics.kg.loop import ONLY, LoopOptions, QuerySide
+from torchrankmetrics.kg.loop import ONLY, LoopOptions, QuerySide, RankOptions
 from torchrankmetrics.kg.query_tasks import QueryTasks
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.kg.sides import rank_sides, sides_of
@@ -28,15 +28,9 @@ if TYPE_CHECKING:
 ScoreFunction = Callable[[Tensor, Tensor], Scores]
 
 
-class _Options(TypedDict, total=False):
-    candidates: Integers | CandidatesByRelation | None
-    batch_size: int | None
-    backend: str
+class _Options(RankOptions, total=False):
     score_hrt: Callable[[Tensor], Scores] | None
     num_entities: int | None
-    higher_is_better: bool
-    progress: bool
-    top_k: int | None
     offset: int | None
     num_candidates: int | None
     process_group: ProcessGroup | None
@@ -163,15 +157,16 @@ def _shared_settings(sides: list[QuerySide]) -> dict[str, object]:
     """Name what all processes that share the candidates must be given alike."""
     options = sides[0].options
     candidates = options.candidates
-    known = {name: "nothing" if one is None else "some" for name, one in sides[0].filters.items()}
+    known = {}
+    for name, one in sides[0].filters.items():
+        known[name] = "nothing" if one is None else "some"
     if isinstance(candidates, Mapping):
         candidates = sorted(candidates)
     elif candidates is not None:
         candidates = as_tensor(candidates, "candidates")
+    are_embedded = [(side.name, side.is_embedded) for side in sides]
     return {
-        "the sides, and whether they are embedded": [
-            (side.name, side.is_embedded) for side in sides
-        ],
+        "the sides, and whether they are embedded": are_embedded,
         "known": known if len(known) > 1 else "".join(known.values()),
         "candidates": candidates,
         "batch_size": options.batch_size,
@@ -210,7 +205,8 @@ def rank_complex_queries(
             from 0.
         hard (integers or list): (2, P) integers or a tuple of two (P,): query and answer; or a list
             of the answers of each query, such as sets, which are ranked in the order of their ids.
-        easy (integers or list, default None): the easy answers, in the same forms; None: there are none.
+        easy (integers or list, default None): the easy answers, in the same forms; None: there are
+            none.
         pattern (integers, default None): (Q,) integers, the pattern (1p, 2i, ...) of each query;
             None: one for all.
         batch_size (int, default None): queries scored at once; None: it grows while that is faster
@@ -258,10 +254,12 @@ def rank_complex_queries(
     side = QuerySide(None, score, tasks, {ONLY: known.of_columns}, options, ("query", "answer"))
     ranked = rank_sides([side], group)[ONLY]
     weight = 1 / torch.bincount(query)[query].double()
-    weighted = RankTable.from_ranks(
-        ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id
+    table = answered(
+        RankTable.from_ranks(
+            ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id
+        ).rows,
+        ranked.answers,
     )
-    table = answered(weighted.rows, ranked.answers)
     table.positives = pairs
     return table
 
@@ -291,9 +289,8 @@ def _pairs(given: Any, name: str) -> Tensor:
     if isinstance(given, list) and all(isinstance(part, Collection) for part in given):
         numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
         given = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
-    parts = [
-        as_ids(part, name) for part in (given if isinstance(given, tuple) else as_ids(given, name))
-    ]
+    given = given if isinstance(given, tuple) else as_ids(given, name)
+    parts = [as_ids(part, name) for part in given]
     check_vectors(
         parts, 2, f"{name} must be (2, P), pairs of (query, answer), or a list of answers per query"
     )

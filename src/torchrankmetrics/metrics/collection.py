@@ -156,7 +156,7 @@ class RankCollection(RowOwner, MetricCollection):
         self._groups = {0: [str(key) for key in self._modules]}
         self.compute_on_cpu = self._first.compute_on_cpu
         # the cost of an update does not depend on their number
-        self._require(list(self.measures.values()))
+        self._note_needs(list(self.measures.values()))
 
     def _check_new(self, key: str, member: RankMetric, others: Mapping[str, RankMetric]) -> None:
         """Raise for a metric that cannot be added under a key next to others."""

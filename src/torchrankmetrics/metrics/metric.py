@@ -166,7 +166,7 @@ class RankMetric(RowOwner, Metric):
         super().__init__(**kwargs)
         self.measure = measure
         self.storage = storage
-        self._require([measure])
+        self._note_needs([measure])
         self.add_state(KEY, [], dist_reduce_fx="cat")
 
     @property
@@ -252,14 +252,14 @@ class RankMetric(RowOwner, Metric):
         is_plain = side is group is weight is sample_id is query is gain is None
         facts = NO_FACTS if is_plain else TaskFacts(side, group, weight, sample_id, query, gain)
         self._validate(preds, facts, target, exclude, indexes)
-        self._refuse_entries(indexes is not None)
-        of_scores = (
+        self._check_not_flat(indexes is not None)
+        is_plain_scores = (
             self._has_queries and target is not None and all(fact is None for fact in facts[1:])
         )
         block = make_block(preds, target, exclude, facts, indexes=indexes, backend=backend)
         if self._has_views and not self.rows and not self._has_warned_of_masks:
             self._has_warned_of_masks = warn_of_masked_scores(preds, exclude)
-        self._append(block, of_scores=of_scores)
+        self._append(block, is_plain_scores=is_plain_scores)
 
     @eager
     def compute(self) -> Tensor:

@@ -45,7 +45,7 @@ class RowOwner(nn.Module):
         """The metric itself, or the members of a collection."""
         return [self._first]
 
-    def _require(self, measures: Sequence[Measure]) -> None:
+    def _note_needs(self, measures: Sequence[Measure]) -> None:
         """Note, once for all updates, which facts of ranking tasks the measures need."""
         of_queries = [one for one in measures if one.definition.of_tasks is None]
         self._has_queries = bool(of_queries)
@@ -67,15 +67,15 @@ class RowOwner(nn.Module):
         if not self._has_warned_of_ties:
             self._has_warned_of_ties = warn_of_ties(measures, analysis)
 
-    def _check_queries(self, block: Tensor, of_scores: bool = False) -> None:
+    def _check_queries(self, block: Tensor, is_plain_scores: bool = False) -> None:
         if block.is_cpu:  # compute checks the rows of an accelerator
             from torchrankmetrics.table.queries import check_queries
 
-            check_queries(block.numpy(), of_scores, self._forbids_empty)
+            check_queries(block.numpy(), is_plain_scores, self._forbids_empty)
 
-    def _append(self, block: Tensor, updates: int = 1, of_scores: bool = False) -> None:
+    def _append(self, block: Tensor, updates: int = 1, is_plain_scores: bool = False) -> None:
         if self._has_queries:
-            self._check_queries(block, of_scores)
+            self._check_queries(block, is_plain_scores)
         if self.compute_on_cpu and not block.is_cpu:
             with torch.inference_mode(False):  # rows outlive inference mode
                 block = block.cpu()
@@ -131,7 +131,7 @@ class RowOwner(nn.Module):
         """Refer to another buffer of the same owner."""
         raise NotImplementedError
 
-    def _refuse_entries(self, is_flat: bool) -> None:
+    def _check_not_flat(self, is_flat: bool) -> None:
         """Raise for flat scores if equal rows are merged.
 
         They are stored as entries that are not ranked yet.
@@ -144,7 +144,7 @@ class RowOwner(nn.Module):
 
     def _merge(self, rows: Tensor, updates: int = 1) -> None:
         rows = rows.to(self._first.device)
-        self._refuse_entries(has_entries(rows))
+        self._check_not_flat(has_entries(rows))
         self._validate(HasRows(rows), NO_FACTS)
         self._append(rows, updates)
 
@@ -200,7 +200,7 @@ class RowOwner(nn.Module):
         if prefix + KEY in state_dict:
             try:
                 rows = validated(state_dict.pop(prefix + KEY))
-                self._refuse_entries(has_entries(rows))
+                self._check_not_flat(has_entries(rows))
                 if self._has_queries:
                     self._check_queries(rows)
             except (TypeError, ValueError, IndexError) as error:

@@ -1,4 +1,4 @@
-"""`RankAccumulator`: ranks of candidates whose scores arrive in chunks of columns, or shards of processes."""
+"""`RankAccumulator`: ranks of candidates whose scores arrive in chunks of columns, or in shards."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 class RankAccumulator:
-    """Rank a batch whose candidates arrive in chunks of columns, in order, as ``rank_scores`` does on all columns.
+    """Rank a batch whose candidates arrive in chunks of columns, in order.
 
+    The ranks are those of ``rank_scores`` on all columns.
     With a ``process_group`` each process passes the chunks of its slice of the candidates, and all
     get the ranks among all of them. Every process must call the constructor and ``compute``.
 
@@ -91,30 +92,47 @@ class RankAccumulator:
                 }
         # copies: the caller may write to the arguments between two chunks
         row = None if tasks.row is None else tasks.row.clone()
-        slices, *masks = tasks.excluded
-        excluded = Excluded(slices, *(None if mask is None else mask.clone() for mask in masks))
-        tasks = tasks._replace(row=row, column=tasks.column.clone(), excluded=excluded)
-        self._begin(tasks, true.detach().clone(), shard, B, backend)
-
-    def _begin(self, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str) -> None:
-        self._tasks = tasks
-        self._true = shard.gather_from_owner(true, tasks.column)
-        self._shard = shard
-        self._num_rows = num_rows
-        self._backend = backend
-        self._seen = shard.first
-        self._counts = torch.zeros(4, len(true), dtype=torch.int64, device=true.device)
-        self._total: Tensor | None = None
+        column = tasks.column.clone()
+        tasks = tasks._replace(row=row, column=column, excluded=tasks.excluded.clone())
+        self._counts = _Counts(tasks, true.detach().clone(), shard, B, backend)
 
     @eager
-    @torch.no_grad()
     def update(self, scores: Tensor | Array) -> None:
         """Count the next columns, (B, n) with n of any size; dtype and device of the true scores.
 
         Args:
             scores (Tensor or array): (B, n) scores of the next n columns.
         """
-        scores = read_scores(scores, "scores", "scores (B, n)")
+        self._counts.add(read_scores(scores, "scores", "scores (B, n)"))
+
+    @eager
+    def compute(self) -> Ranks:
+        """Ranks among all N columns.
+
+        Returns:
+            One entry per task.
+        """
+        return self._counts.rank(())
+
+
+class _Counts:
+    """Counts of the candidates of checked tasks, in the chunks of a shard so far."""
+
+    def __init__(
+        self, tasks: Tasks, true: Tensor, shard: Shard, num_rows: int, backend: str
+    ) -> None:
+        self._tasks = tasks
+        self._true = shard.gather_from_owner(true, tasks.column)
+        self._shard = shard
+        self._num_rows = num_rows
+        self._backend = backend
+        self._seen = shard.first
+        self._found = torch.zeros(4, len(true), dtype=torch.int64, device=true.device)
+        self._total: Tensor | None = None
+
+    @torch.no_grad()
+    def add(self, scores: Tensor) -> None:
+        """Count in the next columns, (B, n)."""
         true = self._true
         left_over = self._shard.last - self._seen
         if scores.ndim != 2 or len(scores) != self._num_rows or scores.shape[1] > left_over:
@@ -133,35 +151,25 @@ class RankAccumulator:
             return
         row, column, excluded, *_ = self._tasks
         column = torch.where((column >= left) & (column < right), column - left, -1)
-        counts = count(
-            scores.detach(), true, row, column, excluded.between(left, right), backend=self._backend
-        )
+        excluded = excluded.between(left, right)
+        counts = count(scores.detach(), true, row, column, excluded, backend=self._backend)
         # a new tensor: a tensor of inference mode must not be written to outside of it
-        self._counts = self._counts + counts
+        self._found = self._found + counts
         self._seen = right
 
-    @eager
-    def compute(self) -> Ranks:
-        """Ranks among all N columns.
-
-        Returns:
-            One entry per task.
-        """
-        return self.rank(())
-
     def rank(self, chunks: Iterable[Tensor]) -> Ranks:
-        """Update with chunks, and compute; an error in a chunk is raised on all processes of the group."""
+        """Update with chunks, and compute; all processes raise an error that is in a chunk."""
         shard = self._shard
         if self._total is None:
             with shard.agreeing():
                 for chunk in chunks:
-                    self.update(chunk)
+                    self.add(chunk)
                 if self._seen != shard.last:
                     got = self._seen - shard.first
                     raise ValueError(
                         f"compute needs all {len(shard)} columns; update has been given {got}"
                     )
-            self._total = shard.all_sum(self._counts)
+            self._total = shard.all_sum(self._found)
         flags = self._tasks.flags_by(self._total[2], shard.total)
         return from_counts(self._total.clone(), flags, self._tasks.rows, self._tasks.gain)
 
@@ -176,10 +184,10 @@ def rank_chunks(
     backend: str,
     by_query: bool | None = None,
 ) -> Ranks:
-    """Rank the chunks (B, n) of a shard, with B, dtype and device ``like`` a matrix; every process calls it.
+    """Rank the chunks (B, n) of a shard; every process calls it.
 
-    ``true_of`` returns the scores of cells (row, column) of the shard, as they are in the chunks,
-    or their bits.
+    Their B, dtype and device are those of the matrix ``like``. ``true_of`` returns the scores of
+    cells (row, column) of the shard, as they are in the chunks, or their bits.
     """
     with shard.agreeing() as agreed:
         tasks = read_tasks(
@@ -197,6 +205,5 @@ def rank_chunks(
                 "queries": len(like),
                 **tasks.fingerprint(shard.total),
             }
-    accumulator = RankAccumulator.__new__(RankAccumulator)
-    accumulator._begin(tasks, true.view(like.dtype), shard, len(like), backend)
-    return accumulator.rank(chunks)
+    counts = _Counts(tasks, true.view(like.dtype), shard, len(like), backend)
+    return counts.rank(chunks)

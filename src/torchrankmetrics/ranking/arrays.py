@@ -1,4 +1,4 @@
-"""Convert lists, NumPy arrays, pandas objects and tensors to tensors, with errors that name the argument."""
+"""Convert lists, arrays, pandas objects and tensors to tensors; errors name the argument."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Integers = Tensor | npt.ArrayLike  # booleans and floats raise an error
 
 
 def as_tensor(values: Numbers, name: str) -> Tensor:
-    """Read numbers as a dense tensor without gradient; Python floats become float64, as in NumPy."""
+    """Read numbers as a dense tensor without gradient; Python floats become float64."""
     if isinstance(values, Tensor):
         check_dense(values, name)
         return values.detach() if values.requires_grad else values
@@ -34,8 +34,8 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
             array = array.copy()
     if array.dtype.kind in "US" and array.size:
         raise TypeError(
-            f"{name} must hold numbers, got text such as {shorten(array.flat[0].item())}; number the "
-            f"names first, for example by pandas.factorize(names)[0]"
+            f"{name} must hold numbers, got text such as {shorten(array.flat[0].item())}; number "
+            "the names first, for example by pandas.factorize(names)[0]"
         )
     try:
         return torch.as_tensor(array, device="cpu")  # not on the default device
@@ -46,7 +46,10 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
 
 
 def as_array(values: Numbers, name: str) -> npt.NDArray[Any]:
-    """Read values as a NumPy array of any dtype; floats of a tensor become float64. Errors as ``as_tensor``."""
+    """Read values as a NumPy array of any dtype; floats of a tensor become float64.
+
+    Errors are those of ``as_tensor``.
+    """
     if isinstance(values, Tensor):
         tensor = as_tensor(values, name).cpu().resolve_neg()
         return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
@@ -70,7 +73,7 @@ def as_array(values: Numbers, name: str) -> npt.NDArray[Any]:
 
 
 def check_dense(tensor: Tensor, name: str) -> None:
-    """Raise an error for sparse, nested, quantized and masked tensors, and for tensors without values."""
+    """Raise an error for sparse, nested, quantized and masked tensors, and those without values."""
     masked = type(tensor) is not Tensor and isinstance(tensor, MaskedTensor)
     traced = _is_traced(tensor)
     if tensor.layout is torch.strided and not (
@@ -121,7 +124,10 @@ def read_scores(given: Any, name: str, of: str = "scores (B, N)") -> Tensor:
         if "y_pred_pos" in given or "y_pred_neg" in given:
             hint = f": a dict of OGB's evaluators becomes ranks by Ranks.from_negatives({name})"
         elif all(isinstance(inner, Mapping) for inner in given.values()):
-            hint = ": dicts of dicts are qrels and runs; integrations.trec.rank_run(qrels, run) ranks them"
+            hint = (
+                ": dicts of dicts are qrels and runs; integrations.trec.rank_run(qrels, run) ranks "
+                "them"
+            )
     elif isinstance(given, list | tuple):
         ranks = "; ranks go in as Ranks(ranks, None, num_candidates)" if name == "preds" else ""
         hint = f": pass torch.tensor({name}){ranks}"
@@ -155,7 +161,7 @@ def as_ids(values: Integers, name: str) -> Tensor:
 def first_outside(
     row: Tensor | None, column: Tensor, num_rows: int, num_columns: int
 ) -> int | None:
-    """Find the index of the first pair out of range, or None; on the CPU only, because it reads values."""
+    """Find the index of the first pair out of range, or None; only on the CPU: it reads values."""
     found = []
     for values, size in ((row, num_rows), (column, num_columns)):
         if values is not None:
@@ -168,7 +174,7 @@ def first_outside(
 
 
 def sort_owners(owner: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Sort the lists (T,) that flat scores belong to; the order of the scores is None if it is that already."""
+    """Sort the lists (T,) that flat scores belong to; the order is None if they are sorted."""
     if not bool((owner[1:] < owner[:-1]).any()):
         return None, owner
     owner, order = owner.sort(stable=True)
@@ -176,7 +182,7 @@ def sort_owners(owner: Tensor) -> tuple[Tensor | None, Tensor]:
 
 
 def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """As ``torch.unique(rows, dim=0, return_inverse=True)`` of int64 (n, k), but ten to fifty times as fast."""
+    """``torch.unique(rows, dim=0, return_inverse=True)`` of int64 (n, k), ten times as fast."""
     if not len(rows):
         return rows, rows.new_empty(0)
     low = rows.amin(0)

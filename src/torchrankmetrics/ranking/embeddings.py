@@ -49,7 +49,8 @@ class Candidates:
     >>> import torch
     >>> from torchrankmetrics.ranking import Candidates
     >>> from torchrankmetrics import rank_embeddings
-    >>> candidates = Candidates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), bias=torch.tensor([0.0, 0.0, -0.5]))
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> candidates = Candidates(embeddings, bias=torch.tensor([0.0, 0.0, -0.5]))
     >>> rank_embeddings(torch.tensor([[2.0, 1.0]]), candidates, torch.tensor([0]))
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
@@ -81,7 +82,7 @@ class Candidates:
         return len(self.embeddings)
 
     def settings(self, queries: Tensor) -> dict[str, object]:
-        """Name what all processes must share to rank these candidates for the queries, after a check of them."""
+        """Check candidates and queries; name what all processes must share to rank them."""
         self.check_unchanged()
         bias = None if self.bias is None else self.bias.dtype
         return {
@@ -120,7 +121,7 @@ def rank_embeddings(
     process_group: ProcessGroup | None = None,
     top_k: int | None = None,
 ) -> Ranks:
-    """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
+    """Rank candidates by the similarity of embeddings, without the matrix (B, N) of scores.
 
     dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps);
     l2: -|q - e|^2; l1: -sum |q - e|; the bias of each candidate is added.
@@ -228,8 +229,8 @@ def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) 
             f"got {tuple(queries.shape)} and {tuple(candidates.shape)}"
         )
     # Candidates store float8 as bfloat16
-    dtypes = {torch.bfloat16 if x.dtype.itemsize == 1 else x.dtype for x in (queries, candidates)}
-    if not queries.is_floating_point() or len(dtypes) > 1:
+    is_same = _without_float8(queries[:0]).dtype == _without_float8(candidates[:0]).dtype
+    if not queries.is_floating_point() or not is_same:
         raise TypeError(
             f"queries and candidates must share a float dtype, got {queries.dtype} and "
             f"{candidates.dtype}"

@@ -1,4 +1,4 @@
-"""Flags of ranking tasks (NaN, sampled, unfiltered): stored with the rows, reported at `compute`."""
+"""Flags of ranking tasks (NaN, sampled, unfiltered), in the rows until `compute` reports them."""
 
 from torch import Tensor
 
@@ -56,7 +56,7 @@ ERRORS = {
 def check(
     wrong: Tensor, values: Tensor, text: str, kind: int, flags: Tensor | None
 ) -> Tensor | None:
-    """Raise an error on the CPU; flag the tasks on an accelerator, whose values are read at ``compute``."""
+    """Raise an error on the CPU; on an accelerator flag the tasks, to raise at ``compute``."""
     if not wrong.is_cpu:
         return wrong * kind if flags is None else flags | wrong * kind
     if wrong.any():

@@ -1,4 +1,4 @@
-"""`ranks_of_lists`: ranks of relevant items in lists of retrieved ids, as vector indexes return them."""
+"""`ranks_of_lists`: ranks of relevant items in lists of ids, as vector indexes return them."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -116,7 +116,7 @@ def _with_empty_rows(ranks: Ranks, num_candidates: int | None) -> Ranks:
 
 
 def without_each_other(ranks: Ranks) -> Ranks:
-    """Return ranks of ``rank_lists``, of a known number of candidates, without the other items of a row."""
+    """Exclude the other items of a row from ranks of ``rank_lists`` among known numbers."""
     assert ranks.rows is not None
     row = ranks.rows.row
     num_rows = ranks.rows.number
@@ -148,7 +148,7 @@ def _number_above(row: Tensor, place: Tensor) -> Tensor:
 
 
 def _places(listed: Tensor, row: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the places (P,) of items in the lists of their rows, 0 if absent, and the lengths (B,)."""
+    """Find the places (P,) of items in the lists of their rows, 0 if absent, and lengths (B,)."""
     number = listed.numel()
     ids, code = torch.unique(torch.cat([listed.flatten(), item]), return_inverse=True)
     rows = torch.arange(len(listed), device=listed.device).repeat_interleave(listed.shape[1])
@@ -245,12 +245,11 @@ def _read_lists(relevant: Any, num_rows: int) -> tuple[Tensor, Tensor, Tensor | 
             raise ValueError(f"relevant[{i}] must be a vector of ids, got {shorten(part)}")
     length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
     row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
-    item = torch.cat([part.cpu() for part in parts]) if parts else row
+    item = torch.cat([row[:0], *(part.cpu() for part in parts)])
     if not any(isinstance(part, Mapping) for part in relevant):
         return row, item, None
-    labels = [
-        list(part.values()) if isinstance(part, Mapping) else [1.0] * len(ids)
-        for part, ids in zip(relevant, parts, strict=True)
-    ]
+    labels = []
+    for part, ids in zip(relevant, parts, strict=True):
+        labels.append(list(part.values()) if isinstance(part, Mapping) else [1.0] * len(ids))
     label = torch.tensor(np.concatenate(labels), dtype=torch.float64, device="cpu")
     return row[label != 0], item[label != 0], read_gain(label[label != 0], "relevant")

@@ -26,7 +26,7 @@ _KEYS = ("y_pred_pos", "y_pred_neg", "exclude", "indexes")
 def read_predictions(
     predictions: Predictions, exclude: Numbers | None, indexes: Integers | None
 ) -> tuple[Numbers, Negatives, Numbers | None, Integers | None]:
-    """Read a dict of OGB's evaluators, whose scores may be of two float dtypes, and of an array and a tensor."""
+    """Read a dict of OGB's evaluators; the scores may be an array and a tensor of two floats."""
     if not set(_KEYS[:2]) <= set(predictions) <= set(_KEYS):
         raise ValueError(
             'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or '
@@ -70,29 +70,16 @@ def count_negatives(
     indexes: Integers | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Compare each positive with its negatives: int64 (4, B) as in ``counting``; arguments of ``from_negatives``."""
+    """Compare each positive with its negatives: int64 (4, B) as in ``counting``.
+
+    Arguments are those of ``from_negatives``.
+    """
     positive = as_tensor(positive, "positive")
     if positive.ndim != 1:
         raise ValueError(f"positive must be (B,), got {tuple(positive.shape)}")
     B = len(positive)
-    device = positive.device
-    negatives = _by_length(negatives)
-    length = None  # of the list of each positive, where the negatives are lists
-    if _is_ragged(negatives):
-        if indexes is not None or len(negatives) != B:
-            raise ValueError(
-                f"negatives must have a vector for each of {B} positives, without indexes; got "
-                f"{len(negatives)}"
-            )
-        negatives, length = _flat(negatives, positive)
-    negatives = as_tensor(negatives, "negatives")
-    if positive.dtype != negatives.dtype or positive.is_complex():
-        raise TypeError(
-            f"positive and negatives must share a real dtype, got {positive.dtype} and "
-            f"{negatives.dtype}"
-        )
-    check_device(negatives, "negatives", device, "positive")
-    row = torch.arange(B, device=device)
+    negatives, length = _read_negatives(negatives, positive, indexes)
+    row = torch.arange(B, device=positive.device)
     if indexes is not None:
         negatives, length = _sorted_by_owner(negatives, indexes, B)
     elif length is None and negatives.ndim == 1 and exclude is None:  # one list for all
@@ -110,6 +97,29 @@ def count_negatives(
     excluded = Excluded() if exclude is None else _read_padding(exclude, negatives)
     borders = None if length is None else torch.nn.functional.pad(length.cumsum(0), (1, 0))
     return count(negatives, positive, row, None, excluded, borders, backend=backend)
+
+
+def _read_negatives(
+    negatives: Negatives, positive: Tensor, indexes: Integers | None
+) -> tuple[Tensor, Tensor | None]:
+    """Read negatives, ragged ones as one vector with the length (B,) of each list."""
+    length = None
+    negatives = _by_length(negatives)
+    if _is_ragged(negatives):
+        if indexes is not None or len(negatives) != len(positive):
+            raise ValueError(
+                f"negatives must have a vector for each of {len(positive)} positives, without "
+                f"indexes; got {len(negatives)}"
+            )
+        negatives, length = _flat(negatives, positive)
+    negatives = as_tensor(negatives, "negatives")
+    if positive.dtype != negatives.dtype or positive.is_complex():
+        raise TypeError(
+            f"positive and negatives must share a real dtype, got {positive.dtype} and "
+            f"{negatives.dtype}"
+        )
+    check_device(negatives, "negatives", positive.device, "positive")
+    return negatives, length
 
 
 def _by_length(negatives: Negatives) -> Negatives:

@@ -121,6 +121,11 @@ def _list(scores, place, low, high, number, starts, found, first, last):
 
 @numba.njit(nogil=True, cache=True)
 def _distances(queries, candidates, out, first, last):
+    """Write -|q - e|_1 of the queries [first, last) and all candidates to out, tile by tile.
+
+    A tile is transposed, so that the loop over its candidates vectorizes; it adds four dimensions
+    at a time.
+    """
     d = queries.shape[1]
     columns = np.zeros((d + 3) // 4 * 4 * _TILE, candidates.dtype).reshape(-1, _TILE)
     query = np.zeros(columns.shape[0], queries.dtype)  # zeros fill up the last four dimensions

@@ -1,4 +1,4 @@
-"""`Ranks`: optimistic and pessimistic ranks with the numbers of candidates; `rank_scores` makes them from scores."""
+"""`Ranks`: optimistic and pessimistic ranks with numbers of candidates; `rank_scores`."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -105,11 +105,12 @@ class Ranks:
         indexes: Integers | None = None,
         backend: str = "auto",
     ) -> Ranks:
-        """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
+        """Rank each true score among sampled negatives, as OGB and TGB do.
 
-        AUC and ``full_rank_estimate`` of such ranks estimate the full ones without bias if the
-        negatives are a uniform draw; MRR and hits have no unbiased correction.
-        Summaries note that ranks are sampled.
+        ``num_candidates`` is the number of negatives of each positive plus one. AUC and
+        ``full_rank_estimate`` of such ranks estimate the full ones without bias if the negatives
+        are a uniform draw; MRR and hits have no unbiased correction. Summaries note that ranks are
+        sampled.
 
         Args:
             positive (numbers or mapping): (B,) scores of the targets, higher is better; or
@@ -119,7 +120,8 @@ class Ranks:
                 all positives; or ragged: a list of B vectors, (B, M) with ``exclude``, or flat (T,)
                 with ``indexes``.
             exclude (numbers, default None): bool (B, M), True for entries that are not negatives:
-                padding.
+                padding. Entries of -inf that are not marked are negatives, and num_candidates
+                counts them.
             indexes (integers, default None): (T,) integers, the positive of each flat negative, in
                 any order.
             backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
@@ -172,10 +174,11 @@ class Ranks:
         return (self.optimistic + self.pessimistic).to(torch.float64) / 2
 
     def full_rank_estimate(self, num_candidates: Integers) -> Tensor:
-        """Estimate the realistic ranks among all candidates from ranks s among m sampled negatives, without bias.
+        """Estimate the realistic ranks among all candidates, without bias.
 
-        1 + (s - 1) (N - 1) / m, as s - 1 ~ Hypergeometric(N - 1, r - 1, m) for the full rank r. Its
-        mean estimates the mean rank; other metrics of it are biased, because they are not linear.
+        1 + (s - 1) (N - 1) / m for a rank s among m sampled negatives, because s - 1 ~
+        Hypergeometric(N - 1, r - 1, m) for the full rank r. Its mean estimates the mean rank; other
+        metrics of it are biased, because they are not linear.
 
         Args:
             num_candidates (integers): N, all candidates of each task after filtering: (tasks,)
@@ -198,8 +201,10 @@ class Ranks:
         if wrong.any():
             first = int(wrong.nonzero()[0])
             got = f"{max(int(negatives[first]), 0)} negatives, num_candidates={int(full[first])}"
-            needs = "the estimate needs a sampled negative in every task, and num_candidates of all candidates"
-            raise ValueError(f"{needs}; task {first} has {got}")
+            raise ValueError(
+                "the estimate needs a sampled negative in every task, and num_candidates of all "
+                f"candidates; task {first} has {got}"
+            )
         return 1 + (self.realistic - 1) * (full - 1) / negatives
 
     def __len__(self) -> int:
@@ -227,7 +232,8 @@ class Ranks:
                 if kind == fault.RANK_RANGE and (self.optimistic[wrong] == 0).any():
                     task = int((self.optimistic == 0).nonzero()[0])
                     raise ValueError(
-                        f"ranks must start at 1, but task {task} has rank 0; add 1 if yours start at 0"
+                        f"ranks must start at 1, but task {task} has rank 0; add 1 if yours start "
+                        "at 0"
                     )
                 error, text = fault.ERRORS[kind]
                 o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
@@ -366,7 +372,7 @@ def rank_dense(
     by_query: bool | None = None,
     name: str = "scores",
 ) -> Ranks:
-    """Rank as ``rank_scores``; ``by_query`` as in ``read_tasks``, errors call the scores by ``name``."""
+    """Rank as ``rank_scores``; ``by_query`` as in ``read_tasks``; ``name`` is for errors."""
     if scores.ndim != 2:
         hint = ""
         if scores.ndim == 1:
@@ -392,13 +398,13 @@ def rank_dense(
 def rank_listed(
     scores: Tensor, relevant: Tensor, query: Tensor, excluded: Tensor | None, backend: str = "auto"
 ) -> tuple[Ranks, Tensor]:
-    """Rank the relevant items (T,) of lists, named by int64 ``query`` (T,), by scores (T,); also return their indices.
+    """Rank the relevant items of lists by scores (T,); also return their indices.
 
-    The queries in ascending order are the rows of the ranks. An excluded item is a candidate of its
-    own task only.
+    ``relevant`` is bool (T,), and ``query`` int64 (T,) names the list of each item. The queries in
+    ascending order are the rows of the ranks. An excluded item is a candidate of its own task only.
     """
     place = relevant.nonzero()[:, 0]
-    (order, owner) = sort_owners(query)
+    order, owner = sort_owners(query)
     at = place
     if order is not None:  # where the sorted scores have the relevant items, in the order given
         scores = scores[order]

@@ -1,4 +1,4 @@
-"""Candidates sharded over processes: shards, their communication, and errors that are raised on all ranks."""
+"""Candidates sharded over processes: shards, communication, and errors raised on all processes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,10 @@ _KINDS = TypeError, ValueError, IndexError, MemoryError
 
 
 class Communicator:
-    """The processes of a group, which call the same methods in the same order; without a group only this process."""
+    """The processes of a group, which call the same methods in the same order.
+
+    Without a group it is only this process.
+    """
 
     def __init__(self, group: "ProcessGroup | None" = None) -> None:
         self._group = group
@@ -42,10 +45,10 @@ class Communicator:
 
     @contextmanager
     def agreeing(self, own: str = "") -> Iterator[dict[str, Any]]:
-        """Raise an error of the block on all processes, also if settings differ that it puts in the dict; one gather.
+        """Raise an error of the block on all processes, by one gather.
 
-        The dict then has lists of the settings of all processes, tensors by digest; the setting
-        ``own`` may differ.
+        Settings that the block puts in the dict must be the same. The dict then has lists of the
+        settings of all processes, tensors by digest; the setting ``own`` may differ.
         """
         settings: dict[str, Any] = {}
         if self._group is None:
@@ -56,13 +59,11 @@ class Communicator:
         values = {}
         try:
             yield settings
-            values = {
-                name: value if name == own else _digest(value) for name, value in settings.items()
-            }
+            for key, value in settings.items():
+                values[key] = value if key == own else _digest(value)
         except Exception as error:
             fault = error
-            kind = next((kind for kind in _KINDS if isinstance(error, kind)), RuntimeError)
-            sent = kind, str(error) if kind in _KINDS else f"{type(error).__name__}: {error}"
+            sent = _kind_and_text(error)
         found = self._gather((sent, values))
         if fault is not None:
             fault.add_note(
@@ -72,14 +73,18 @@ class Communicator:
         for name, (failure, _) in zip(self.names, found, strict=True):
             if failure is not None:
                 raise failure[0](f"process {name} of process_group: {failure[1]}")
-        for key, value in found[0][1].items():
+        for key in found[0][1]:
             settings[key] = [others[key] for _, others in found]
-            for name, other in zip(self.names, settings[key], strict=True):
-                if key != own and other != value:
-                    raise ValueError(
-                        f"{key} must be the same on all processes of process_group, "
-                        f"but process {self.names[0]} has {value}, process {name} {other}"
-                    )
+            if key != own:
+                self._check_same(key, settings[key])
+
+    def _check_same(self, key: str, values: list[Any]) -> None:
+        for name, value in zip(self.names, values, strict=True):
+            if value != values[0]:
+                raise ValueError(
+                    f"{key} must be the same on all processes of process_group, "
+                    f"but process {self.names[0]} has {values[0]}, process {name} {value}"
+                )
 
     def all_sum(self, numbers: Tensor) -> Tensor:
         """Sum over all processes, of the same shape and dtype on each."""
@@ -110,8 +115,16 @@ class Communicator:
         return found
 
 
+def _kind_and_text(error: Exception) -> tuple[type[Exception], str]:
+    """Return the class and the text of an error for the other processes."""
+    for kind in _KINDS:
+        if isinstance(error, kind):
+            return kind, str(error)
+    return RuntimeError, f"{type(error).__name__}: {error}"
+
+
 def group_device(group: "ProcessGroup | None", device: torch.device) -> torch.device:
-    """Device of a group's communication: the given one if the group supports its type, else the first supported."""
+    """Device of a group's communication: the given one if its type is supported, else the first."""
     served = [part.split(":") for part in dist.get_backend_config(group).split(",")]
     # gloo and mpi list accelerators that they support only if built for them
     kinds = [kind for kind, backend in served if kind == "cpu" or backend not in ("gloo", "mpi")]
@@ -139,9 +152,10 @@ def _bytes(rows: Tensor) -> Tensor:
 
 
 class Shard(Communicator):
-    """Candidates [first, last) of ``total`` on this process, once it has joined; arguments as in ``rank_embeddings``.
+    """Candidates [first, last) of ``total`` on this process, once it has joined.
 
-    Without a group they are all candidates. ``largest`` is the size of the largest shard.
+    Arguments are those of ``rank_embeddings``. Without a group they are all candidates. ``largest``
+    is the size of the largest shard.
     """
 
     first = last = total = largest = 0
@@ -168,7 +182,10 @@ class Shard(Communicator):
 
     @contextmanager
     def joining(self) -> Iterator["Shard"]:
-        """Find the candidates of a copy from the ``size`` that the block sets; ``settings`` as in ``agreeing``."""
+        """Find the candidates of a copy from the ``size`` that the block sets.
+
+        ``settings`` are those of ``agreeing``.
+        """
         shard = copy(self)
         with self.agreeing("sizes") as shard.settings:
             for least, (name, number) in enumerate(self._given.items()):
@@ -192,9 +209,8 @@ class Shard(Communicator):
             offsets = 0, *accumulate(sizes[:-1])
         slices = [(first, first + size) for first, size in zip(offsets, sizes, strict=True)]
         covering = sorted(part for part in slices if part[0] < part[1])
-        if [first for first, _ in covering] != [0, *(last for _, last in covering)][
-            : len(covering)
-        ]:
+        ends = [0, *(last for _, last in covering)]
+        if [first for first, _ in covering] != ends[:-1]:
             named = zip(self.names, slices, strict=True)
             listed = ", ".join(
                 f"process {name} has [{first}, {last})" for name, (first, last) in named
@@ -219,7 +235,7 @@ class Shard(Communicator):
         return torch.where((column >= self.first) & (column < self.last), column - self.first, -1)
 
     def gather_from_owner(self, rows: Tensor, column: Tensor) -> Tensor:
-        """Take each of the rows (P,) or (P, w) from the process that has candidate ``column``, int64 (P,)."""
+        """Take each row, (P,) or (P, w), from the process with its candidate, ``column`` (P,)."""
         if self.is_whole:
             return rows
         # all processes except the owner send zeros: the sum of bytes has the bits of the owner, of

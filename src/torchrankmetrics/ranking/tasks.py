@@ -1,4 +1,4 @@
-"""`target` and `exclude` of every entry point: their forms, read in one place, become ranking tasks.
+"""`target` and `exclude` of every entry point: their forms become ranking tasks in one place.
 
 The type and the dtype decide the form (see ``rank_scores``), never the batch size. A label is a
 gain; 0: not relevant. Integers with two dimensions could be labels, pairs or columns: they raise.
@@ -120,25 +120,13 @@ def read_tasks(
         row, column, wrong = _clamped(row, column, shape)
         faults.append(wrong * fault.TARGET_RANGE)
     if excluded.columns is not None:
-        outside = excluded.columns[column]
-        if not outside.is_cpu:
-            faults.append(outside * fault.TARGET_EXCLUDED)
-        elif outside.any():
-            first = int(outside.nonzero()[0])
-            raise ValueError(
-                f"target must be a candidate; column {int(column[first])} of task {first} is "
-                "excluded"
-            )
+        faults += _check_candidates(column, excluded.columns)
     if excluded.bad_pairs is not None:
         faults.append((excluded.bad_pairs * fault.EXCLUDE_RANGE).expand(len(column)))
     is_look_up = isinstance(exclude, Excluded | ExcludedSlices)
     by_query = row is not None if by_query is None else by_query
     if by_query or not (exclude is None or is_look_up):
-        each = torch.arange(len(column), device=device) if row is None else row
-        if isinstance(exclude, Tensor) and exclude.ndim == 2:  # read faster than its slices
-            listed = exclude[each, column]
-        else:
-            listed = excluded.lists(each, column)
+        listed = _are_listed(row, column, exclude, excluded)
         if by_query:
             faults.append(torch.where(listed, fault.FILTERED, fault.RAW))
         # to look would wait for an accelerator
@@ -149,6 +137,29 @@ def read_tasks(
         sizes = excluded.num_candidates(empty, shape[1]) if len(empty) else empty
         rows = QueryRows(row.clone(), shape[0], empty, sizes)
     return Tasks(row, column, excluded, torch.stack(faults).sum(0) if faults else None, rows, gain)
+
+
+def _check_candidates(column: Tensor, excluded: Tensor) -> list[Tensor]:
+    """Check that no target is excluded for all rows (N,); on an accelerator return the flags."""
+    outside = excluded[column]
+    if not outside.is_cpu:
+        return [outside * fault.TARGET_EXCLUDED]
+    if outside.any():
+        first = int(outside.nonzero()[0])
+        raise ValueError(
+            f"target must be a candidate; column {int(column[first])} of task {first} is excluded"
+        )
+    return []
+
+
+def _are_listed(
+    row: Tensor | None, column: Tensor, exclude: Exclude | Excluded, excluded: Excluded
+) -> Tensor:
+    """Find which targets are excluded from other tasks of their rows, bool (tasks,)."""
+    row = torch.arange(len(column), device=column.device) if row is None else row
+    if isinstance(exclude, Tensor) and exclude.ndim == 2:  # read faster than its slices
+        return exclude[row, column]
+    return excluded.lists(row, column)
 
 
 def _check_range(row: Tensor | None, column: Tensor, shape: tuple[int, ...]) -> None:
@@ -176,28 +187,15 @@ def _read_target(
     """Read a target as cells (without rows, cell i is in row i), and find the rows without any."""
     B, N = shape
     none = torch.empty(0, dtype=torch.int64, device=device)
-    # lists are read on the CPU, where nothing waits for an accelerator
-    where = device if isinstance(target, Tensor | tuple) else torch.device("cpu")
-    form = (
-        target
-        if isinstance(target, Tensor) and target.ndim == 1
-        else _read_form(target, "target", shape, where)
-    )
+    if isinstance(target, Tensor) and target.ndim == 1:
+        form: Tensor | Cells = target
+    else:
+        # lists are read on the CPU, where nothing waits for an accelerator
+        where = device if isinstance(target, Tensor | tuple) else torch.device("cpu")
+        form = _read_form(target, "target", shape, where)
     if isinstance(form, Tensor) and form.ndim != 2:
-        if form.is_floating_point():
-            raise TypeError(
-                f"target must hold integers, got {form.dtype}: pass target.long(), or labels of the "
-                f"shape of scores, {tuple(shape)}"
-            )
-        column = as_ids(form, "target")
+        column = _read_columns(form, shape)
         column = column if isinstance(target, Tensor) else column.to(device)
-        if column.shape != (B,):
-            is_transposed = column.shape == (N,)
-            hint = ". Are scores transposed? They are (queries, candidates)" * is_transposed
-            raise ValueError(
-                f"target must be ({B},), one column per row of scores {tuple(shape)}; got "
-                f"{tuple(column.shape)}{hint}"
-            )
         check_device(column, "target", device, "scores")
         return (None, column, None), none
     if isinstance(form, Tensor):
@@ -217,6 +215,25 @@ def _read_target(
     empty = rows_without(row, B) if is_by_row(target) else none
     gain = None if gain is None else gain.to(device)
     return (row.to(device), column.to(device), gain), empty.to(device)
+
+
+def _read_columns(form: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Read a target with one column per row of scores (B, N)."""
+    B, N = shape
+    if form.is_floating_point():
+        raise TypeError(
+            f"target must hold integers, got {form.dtype}: pass target.long(), or labels of the "
+            f"shape of scores, {tuple(shape)}"
+        )
+    column = as_ids(form, "target")
+    if column.shape != (B,):
+        is_transposed = column.shape == (N,)
+        hint = ". Are scores transposed? They are (queries, candidates)" * is_transposed
+        raise ValueError(
+            f"target must be ({B},), one column per row of scores {tuple(shape)}; got "
+            f"{tuple(column.shape)}{hint}"
+        )
+    return column
 
 
 def _outside(first: int, row: Tensor | None, column: Tensor, shape: tuple[int, ...]) -> IndexError:
@@ -242,7 +259,7 @@ def _outside(first: int, row: Tensor | None, column: Tensor, shape: tuple[int, .
 
 
 def rows_without(row: Tensor, num_rows: int) -> Tensor:
-    """Find the rows that have no cell, from the row (P,) of every cell; waits for an accelerator."""
+    """Find the rows without a cell, from the row (P,) of every cell; waits for an accelerator."""
     if row.is_cpu:  # NumPy's calls cost a fifth of torch's
         number = np.bincount(row.numpy(), minlength=num_rows)
         return torch.from_numpy(np.flatnonzero(number == 0))
@@ -276,7 +293,10 @@ def read_gain(label: Tensor, name: str = "target") -> Tensor | None:
 
 
 def is_by_row(values: Any) -> bool:
-    """Whether a form lists the columns of every row: an argument with one entry per query then has B entries."""
+    """Whether a form lists the columns of every row.
+
+    An argument with one entry per query then has B entries.
+    """
     if isinstance(values, Tensor):
         return values.dtype == torch.bool or values.is_floating_point()
     if hasattr(values, "__array__"):
@@ -309,17 +329,7 @@ def read_exclude(
         return Excluded(exclude)
     form = _read_form(exclude, "exclude", shape, device)
     if isinstance(form, Tensor):
-        if form.dtype != torch.bool or form.shape not in (shape, (N,)):
-            remedy = "for the columns of every row pass a list, such as exclude=[[0, 2], [1]]"
-            if form.is_floating_point() and form.shape in (shape, (N,)):
-                remedy = (
-                    "pass exclude.bool() if 1 marks a candidate that is excluded, and exclude == 0 if "
-                    "1 marks a candidate that is ranked"
-                )
-            raise (TypeError if form.dtype != torch.bool else ValueError)(
-                f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got "
-                f"{form.dtype} {tuple(form.shape)}; {remedy}"
-            )
+        _check_mask(form, B, N)
         if form.ndim == 1:
             return Excluded(columns=form)
         if not form.is_cpu or np.count_nonzero(form.numpy()) * _SPARSE > B * N:
@@ -327,6 +337,23 @@ def read_exclude(
         form = *_cells_of_mask(form), None
     row, column, _ = form
     return _slices_of_pairs(row, column, B, N)
+
+
+def _check_mask(mask: Tensor, B: int, N: int) -> None:
+    """Check that ``exclude`` as a mask has the dtype and the shape for scores (B, N)."""
+    has_shape = mask.shape in ((B, N), (N,))
+    if has_shape and mask.dtype == torch.bool:
+        return
+    remedy = "for the columns of every row pass a list, such as exclude=[[0, 2], [1]]"
+    if has_shape and mask.is_floating_point():
+        remedy = (
+            "pass exclude.bool() if 1 marks a candidate that is excluded, and exclude == 0 if 1 "
+            "marks a candidate that is ranked"
+        )
+    raise (TypeError if mask.dtype != torch.bool else ValueError)(
+        f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got "
+        f"{mask.dtype} {tuple(mask.shape)}; {remedy}"
+    )
 
 
 def _slices_of_pairs(row: Tensor, column: Tensor, B: int, N: int) -> Excluded:
@@ -362,7 +389,7 @@ def _slices_of_pairs(row: Tensor, column: Tensor, B: int, N: int) -> Excluded:
 def _read_form(
     values: Any, name: str, shape: tuple[int, ...], device: torch.device
 ) -> Tensor | Cells:
-    """Read a target or what is excluded as cells; a vector or labels as a tensor that is not checked further."""
+    """Read a target or what is excluded as cells; a vector or labels as a tensor, not checked."""
     if isinstance(values, tuple):
         parts = [_on_device(part, name, device) for part in values]
         if len(parts) != 2 or parts[0].ndim != 1 or parts[0].shape != parts[1].shape:

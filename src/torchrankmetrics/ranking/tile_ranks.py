@@ -48,6 +48,15 @@ class Block(NamedTuple):
     place: Tensor  # int64, of each task among the rows
 
 
+class OpenCells(NamedTuple):
+    """The cells of a block, of which those between two ends are open."""
+
+    scores: Tensor  # (rows, n), a product
+    ends: tuple[Tensor, Tensor]  # (tasks,) each
+    above: Tensor  # int64 (tasks,), the number of cells that are better
+    number: Tensor  # int64 (tasks,), of open cells
+
+
 def _blocks(row: Tensor) -> Iterator[Block]:
     """Split tasks, ascending by row, into blocks of few rows and few tasks."""
     height = _ROWS if row.is_cpu else _ROWS_ACCELERATOR
@@ -75,22 +84,26 @@ class Counter:
     def add(self, tile: Tile, left: int) -> None:
         """Count the candidates of a tile that begins at a column."""
         excluded = self._tasks.excluded.between(left, left + len(tile))
-        dtype = product_dtype()
-        low, high = tile.product(dtype).interval(self._norm, self._tasks.true)
         for block in self._blocks:
-            given = tile, excluded, block
-            ends = low[block.tasks], high[block.tasks]
-            scores = self._approximate(*given, dtype)
-            above, num_open = tile.kernels.count_open(scores, block.place, *ends)
-            cells = len(block.place) * len(tile)
-            if dtype == torch.float32 and _OPEN * int(num_open.sum()) > cells:
-                scores = self._approximate(*given, torch.float64)
-                facts = self._norm[block.tasks], self._tasks.true[block.tasks]
-                ends = tile.product(torch.float64).interval(*facts)
-                above, num_open = tile.kernels.count_open(scores, block.place, *ends)
-            self._found[0, block.tasks] += above
-            task, column = tile.kernels.list_open(scores, block.place, *ends, num_open)
+            cells = self._compare(tile, excluded, block, product_dtype())
+            size = len(block.place) * len(tile)
+            if cells.scores.dtype == torch.float32 and _OPEN * int(cells.number.sum()) > size:
+                cells = self._compare(tile, excluded, block, torch.float64)
+            self._found[0, block.tasks] += cells.above
+            task, column = tile.kernels.list_open(
+                cells.scores, block.place, *cells.ends, cells.number
+            )
             self._decide(tile, left, block.tasks, task, column)
+
+    def _compare(
+        self, tile: Tile, excluded: Excluded, block: Block, dtype: torch.dtype
+    ) -> OpenCells:
+        """Compare the true scores of a block with a product in a precision."""
+        norm = self._norm[block.tasks]
+        ends = tile.product(dtype).interval(norm, self._tasks.true[block.tasks])
+        scores = self._approximate(tile, excluded, block, dtype)
+        above, number = tile.kernels.count_open(scores, block.place, *ends)
+        return OpenCells(scores, ends, above, number)
 
     def _approximate(
         self, tile: Tile, excluded: Excluded, block: Block, dtype: torch.dtype
@@ -174,9 +187,9 @@ def rank_by_tiles(
     """Rank as ``rank_embeddings``; every process of a group calls it."""
     with torch.no_grad():
         with shard.agreeing() as settings:
-            shape = (len(queries), shard.total)
-            device = queries.device
-            tasks = read_tasks(target, exclude, shape, device, by_query=by_query)
+            tasks = read_tasks(
+                target, exclude, (len(queries), shard.total), queries.device, by_query=by_query
+            )
             if not shard.is_whole:
                 settings |= tasks.fingerprint(shard.total)
             given, tiles = prepared(queries, candidates, similarity, backend)
@@ -191,7 +204,8 @@ def rank_by_tiles(
             counts = _counted(given, tiles, sorted_tasks, chunk_size)
         counts = shard.all_sum(counts)
         counts[3] += true.isnan()
-        counts = torch.empty_like(counts, device=device).index_copy_(1, order, counts.to(device))
+        counts = counts.to(queries.device)
+        counts = torch.empty_like(counts).index_copy_(1, order, counts)
     flags = tasks.flags_by(counts[2], shard.total)
     return from_counts(counts, flags, tasks.rows, tasks.gain)
 

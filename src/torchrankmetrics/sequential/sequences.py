@@ -1,4 +1,4 @@
-"""Confidence sequences: anytime-valid bounds of the mean of a finite population from a part of it, and hypotheses.
+"""Confidence sequences: anytime-valid bounds of the mean of a finite population; hypotheses.
 
 Units are drawn without replacement, each with the odds of its size among those that are left, and
 the mean of the values is weighted by size. The derivations are in docs/mathematics.md, "Sequential
@@ -32,7 +32,7 @@ _USE_BOUNDED = "use a mean of f that is bounded, such as 'mrr', 'hits@10' or 'au
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The units drawn so far: their means (t,) in [0, 1], their sizes (t,), and the sum of the sizes of all units."""
+    """The units drawn so far: means (t,) in [0, 1], sizes (t,), and the sum of all sizes."""
 
     values: FloatArray
     sizes: FloatArray
@@ -57,7 +57,10 @@ class Drawn:
 
     @property
     def estimate(self) -> float:
-        """Mean of Des Raj's unbiased estimates (doi:10.1080/01621459.1956.10501326), weighted by precision; or NaN."""
+        """Mean of Des Raj's unbiased estimates, weighted by precision; NaN without any draw.
+
+        Source: Des Raj 1956 (doi:10.1080/01621459.1956.10501326).
+        """
         if not len(self.values):
             return math.nan
         each = (self.seen[:-1] + self.values * self.left[:-1]) / self.total
@@ -66,7 +69,7 @@ class Drawn:
 
 
 def log_capital(drawn: Drawn, mean: float, *, above: bool, bar: float = -math.inf) -> FloatArray:
-    """Logarithm of the capital after each draw of a bet against "the mean is ``mean``", starting with capital 1.
+    """Logarithm of the capital after each draw of a bet against "the mean is ``mean``", from 1.
 
     It is -inf where it is certainly below ``bar``.
 
@@ -105,7 +108,7 @@ def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
 
 
 def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
-    """Return the means that no bet has refuted at any draw so far: an anytime-valid interval of level 1 - alpha."""
+    """Return the means that no bet has refuted so far: an anytime-valid interval of 1 - alpha."""
     low, high = drawn.certain
     bar = math.log(2 / alpha)
 
@@ -129,7 +132,7 @@ class HypothesisOptions(NamedTuple):
 
 
 class Hypothesis:
-    """A mean of f over tasks, or the difference of two, is above a threshold, or known to within a half width."""
+    """A mean of f, or the difference of two, is above a threshold, or known to a half width."""
 
     def __init__(self, options: HypothesisOptions, paired: bool, num_candidates: Any) -> None:
         self.alpha = float(check_confidence_level(options.alpha, "alpha", 0.05))
@@ -184,7 +187,7 @@ class Hypothesis:
             )
 
     def values(self, rows: Rows) -> FloatArray:
-        """Values f (m,) of the tasks of rows (m, 10); ValueError for weights, and for undefined or unbounded values."""
+        """Values f (m,) of the tasks of rows (m, 10); ValueError for weights and invalid values."""
         columns = Columns(rows)
         low, high = self._limits
         least = self._definition.min_candidates
@@ -215,7 +218,7 @@ class Hypothesis:
         return bool((high - low) * self.width <= 2 * self.half_width)
 
     def answer(self, drawn: Drawn) -> bool | None:
-        """Whether the model is better, or reaches the threshold; None: undecided, or without a threshold."""
+        """Whether the model is better or reaches the threshold; None: undecided or no threshold."""
         if self.half_width is not None:
             return None
         scaled_threshold = ((self.threshold or 0) - self.low) / self.width
@@ -240,7 +243,7 @@ def _finite(name: str, given: Any) -> float | None:
 def _limits(
     definition: RankDefinition, num_candidates: int | None, key: str
 ) -> tuple[float, float]:
-    """Lowest and highest f of a metric on all ranks among so many candidates; None: any number of candidates."""
+    """Lowest and highest f of a metric on all ranks among so many candidates; None: any number."""
     f = known(definition.f)
     N = num_candidates
     if N is not None:

@@ -1,4 +1,4 @@
-"""`SequentialEvaluation`, anytime-valid tests, their results, and the random order in which queries are ranked."""
+"""`SequentialEvaluation`, anytime-valid tests, their results, and the random order of queries."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # torch may be built without
 
 @dataclass(frozen=True, eq=False)
 class SequentialResult:
-    """Estimate and interval of a metric over all tasks of the test set, from the tasks ranked so far.
+    """Estimate and interval of a metric over the test set, from the tasks ranked so far.
 
     ``alpha`` bounds the probability, over the random order of these tasks, that this comparison has
     a wrong answer, however often it was tested; several comparisons have alpha each. The result
@@ -105,7 +105,9 @@ class SequentialResult:
         return self.num_tasks == self.total_tasks
 
     def values(self) -> dict[str, float]:
-        """Return values to log: ``[partial_][difference_]<metric>[_low, _high]`` and ``decided_share_<metric>``.
+        """Return values to log.
+
+        Keys: ``[partial_][difference_]<metric>[_low, _high]`` and ``decided_share_<metric>``.
 
         A value of a sample has the prefix ``partial_``; the share is the one of the queries that
         were ranked.
@@ -134,7 +136,8 @@ class SequentialResult:
         elif self.is_exact and self.estimate == 0:
             words = "equal"
         if self.is_exact:
-            return f"{known}: {words}, exactly, after all {self.total_tasks} tasks; about these tasks only"
+            tasks = f"after all {self.total_tasks} tasks; about these tasks only"
+            return f"{known}: {words}, exactly, {tasks}"
         if not math.isnan(self.estimate):
             known += f" [{self.low:{sign}.4f}, {self.high:{sign}.4f}]"
         return (
@@ -145,7 +148,7 @@ class SequentialResult:
 
 
 class QueryOrder:
-    """Queries drawn without replacement, each with the odds of its number of tasks among those left."""
+    """Queries drawn without replacement, with odds in proportion to their numbers of tasks."""
 
     def __init__(self, query: IntArray, seed: int) -> None:
         _, of_task, number = np.unique(query, return_inverse=True, return_counts=True)
@@ -168,7 +171,7 @@ class QueryOrder:
 
 
 class Ranked:
-    """Rows (n, 10) of the tasks of one model by sample id, side after side (codes), and which of them are ranked.
+    """Rows (n, 10) of the tasks of one model, side after side, and which of them are ranked.
 
     A ``table`` has the ranks of ``baseline``: of all tasks, or of a sample that is marked as one.
     """
@@ -226,7 +229,7 @@ class Ranked:
 
 
 class SequentialTest:
-    """A hypothesis, the tasks drawn to test it, and their ranks so far, of all processes of a group."""
+    """A hypothesis, the tasks drawn to test it, and their ranks so far, of all processes."""
 
     def __init__(
         self,
@@ -270,7 +273,7 @@ class SequentialTest:
         return not self.baseline.there[self.order.of(self.num_queries, self.num_queries + 1)].all()
 
     def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
-        """Yield indices of drawn queries that this process ranks next: at least one, even if it was ranked before."""
+        """Yield indices of drawn queries that this process ranks next: at least one each time."""
         first = self.num_queries
         group = self._communicator
         while first < len(self.order):  # a loader may request batches ahead of the updates
@@ -299,7 +302,7 @@ class SequentialTest:
             self._is_decided = True
 
     def _num_complete(self) -> int:
-        """How many queries, in the order drawn, have all their ranks, of both models if there are two."""
+        """How many queries, in the order drawn, have all their ranks, of both models if two."""
         there = self.ranked.there
         if self.baseline is not None:
             there = there & self.baseline.there
@@ -309,7 +312,7 @@ class SequentialTest:
         return int(np.searchsorted(self.order.border, first_missing, side="right")) - 1
 
     def _scaled_means(self, begin: int, end: int) -> FloatArray:
-        """The mean value of each of these queries, of differences if there are two models, in [0, 1]."""
+        """The mean value of each of these queries, of differences of two models, in [0, 1]."""
         tasks = self.order.of(begin, end)
         values = self.hypothesis.values(self.ranked.rows[tasks])
         if self.baseline is not None:
@@ -320,7 +323,7 @@ class SequentialTest:
         return np.clip(means, 0, 1)
 
     def gathered(self, rows: Tensor) -> tuple[IntArray, Rows]:
-        """Indices and rows of all processes, in the order of the tasks: every process computes the same bits."""
+        """Indices and rows of all processes in the order of the tasks: the same bits on each."""
         found = without_flag(self._communicator.gather(rows).cpu().numpy(), fault.REPEATED)
         raise_faults(Columns(found).flags)
         task, first = np.unique(self.ranked.index(found, "sample_id"), return_index=True)
@@ -371,7 +374,7 @@ class SequentialTest:
 
 
 class SequentialEvaluation:
-    """Test which of two models is better, or estimate the metric of one, from as few queries as necessary.
+    """Test which of two models is better, or estimate the metric of one, from few queries.
 
     ``batches`` yields tasks in a random order; ``update`` adds their ranks and tests the
     hypothesis. The test is anytime-valid: the answer differs from the answer of all tasks with
@@ -445,7 +448,7 @@ class SequentialEvaluation:
         return self._test.decision
 
     def batches(self, batch_size: int, *, complete: bool = False) -> Iterator[Tensor]:
-        """Yield indices (m,) int64 of the tasks to rank next, until it is decided; call ``update`` with their ranks.
+        """Yield indices (m,) int64 of the tasks to rank next, for ``update``, until it is decided.
 
         Args:
             batch_size (int): queries of a batch, sharded over the processes; each process gets at

@@ -54,7 +54,7 @@ def rank_sequentially(
     progress: bool = True,
     process_group: ProcessGroup | None = None,
 ) -> SequentialResult:
-    """Rank the queries of ``rank_triples`` in random order, and stop as soon as the hypothesis is decided.
+    """Rank the queries of ``rank_triples`` in random order until the hypothesis is decided.
 
     Queries are drawn and bounded as in ``SequentialEvaluation``; if all are ranked, ranks and
     values equal those of ``rank_triples``.
@@ -101,12 +101,15 @@ def rank_sequentially(
     >>> import torch
     >>> from torchrankmetrics.sequential import rank_sequentially
     >>> generator = torch.Generator().manual_seed(0)
-    >>> truth = torch.stack([torch.arange(500), torch.zeros(500, dtype=torch.int64), torch.arange(500)], 1)
+    >>> ids = torch.arange(500)
+    >>> truth = torch.stack([ids, ids * 0, ids], 1)
     >>> noise = torch.randn(2, 500, 500, generator=generator)
     >>> old, new = (noise[i] + skill * torch.eye(500) for i, skill in enumerate((1.5, 2.5)))
     >>> from torchrankmetrics import rank_triples
     >>> best = rank_triples(lambda h, r: old[h], None, truth, None, progress=False)
-    >>> decision = rank_sequentially(lambda h, r: new[h], None, truth, None, baseline=best, progress=False)
+    >>> decision = rank_sequentially(
+    ...     lambda h, r: new[h], None, truth, None, baseline=best, progress=False
+    ... )
     >>> decision.answer, decision.num_queries, decision.total_queries
     (True, 40, 500)
     """
@@ -121,24 +124,36 @@ def rank_sequentially(
     model = _Model(sides, tasks)
     other_model = None
     if score_baseline is not None:
-        pair, single = _scorers(score_baseline)
-        other_model = _Model(sides_of(pair, tasks, known, options, single, num_entities), tasks)
+        pair, score_hrt = _scorers(score_baseline)
+        sides = sides_of(pair, tasks, known, options, score_hrt, num_entities)
+        other_model = _Model(sides, tasks)
         if other_model.side_names != model.side_names:
             raise ValueError("score_baseline must rank the same sides as the model")
-
-    most = num_entities
-    if most is None and known is not None:
-        most = known.num_entities
+    if num_entities is None and known is not None:
+        num_entities = known.num_entities
     test = SequentialTest(
         model.query_of_task(),
         HypothesisOptions(metric, alpha, threshold, half_width),
-        most,
+        num_entities,
         baseline,
         seed,
         process_group,
         [SIDE_CODES[name] for name in model.side_names],
         extends=other_model is not None,
     )
+    _rank_until_decided(test, model, other_model, batch_size, progress)
+    decision = test.decision
+    warn_of_distances(decision.table, higher_is_better)
+    return decision
+
+
+def _rank_until_decided(
+    test: SequentialTest,
+    model: _Model,
+    other_model: _Model | None,
+    batch_size: int | None,
+    progress: bool,
+) -> None:
     if batch_size is None:
         batch_size = max(8, min(256, -(-model.num_queries // 50)))
     batch_size = check_int("batch_size", batch_size, 1)
@@ -148,9 +163,6 @@ def rank_sequentially(
             if other_model is not None:
                 _rank_lacking(other_model, test, places)
             test.add(model.rank(test.order.queries[places], bar))
-    decision = test.decision
-    warn_of_distances(decision.table, higher_is_better)
-    return decision
 
 
 def _scorers(score_baseline: OtherScores) -> tuple[Any, Any]:

@@ -66,9 +66,9 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     """Find the queries of rows (n, 10), by side and query or by ``partition`` (n,), and their relevant items.
 
     Ranks that leave other relevant items out become places by putting them back: items are sorted
-    by the number of candidates above them that no rank leaves out. Items between the same two of these
-    candidates are next to each other, so that a metric of sets of places does not depend on their
-    order.
+    by the number of candidates above them that no rank leaves out. Items between the same two of
+    these candidates are next to each other, so that a metric of sets of places does not depend on
+    their order.
     """
     columns = Columns(rows)
     check_not_excluded(rows)
@@ -94,16 +94,17 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     return replace(found, gain=None) if np.all(found.gain == 1) else found
 
 
-def check_queries(rows: Rows, of_scores: bool, forbids_empty: bool) -> None:
+def check_queries(rows: Rows, is_plain_scores: bool, forbids_empty: bool) -> None:
     """Check the rows of an update as ``queries_of`` does.
 
-    Tasks ``of_scores`` alone, each row a query, without weights or other facts, fit together unless
-    one is repeated. ``forbids_empty``: a query without a name must have a relevant item.
+    Tasks of scores alone (``is_plain_scores``), each row a query, without weights or other facts,
+    fit together unless one is repeated. ``forbids_empty``: a query without a name must have a
+    relevant item.
     """
     columns = Columns(rows)
     weighed = columns.weight_bits != 0
     rows = rows if weighed.all() else rows[weighed]
-    if of_scores and has_entries(torch.from_numpy(rows)):
+    if is_plain_scores and has_entries(torch.from_numpy(rows)):
         return
     rows, _ = rank_entries(rows)
     columns = Columns(rows)
@@ -114,7 +115,7 @@ def check_queries(rows: Rows, of_scores: bool, forbids_empty: bool) -> None:
     if (columns.query == ABSENT).all() or has_unknown(columns.num_candidates):
         return
     places = combined(columns.query, columns.optimistic)[columns.flags & fault.RAW > 0]
-    if of_scores and (columns.gain_bits == ONE).all() and not has_repeats(places):
+    if is_plain_scores and (columns.gain_bits == ONE).all() and not has_repeats(places):
         return
     # without repeats
     queries_of(canonical_rows(rows)[0] if (columns.sample_id != ABSENT).any() else rows)

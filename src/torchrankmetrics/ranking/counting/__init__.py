@@ -1,4 +1,4 @@
-"""Count better, tied and NaN candidates and skip excluded ones, in plain torch or Numba, with the same counts."""
+"""Count better, tied and NaN candidates and skip excluded ones, in plain torch or Numba."""
 
 import importlib
 import importlib.util
@@ -69,7 +69,10 @@ class ExcludedSlices:
         return replace(self, start=start, length=length, longest=longest, first=self.first + left)
 
     def contain(self, row: Tensor, column: Tensor) -> Tensor:
-        """Find which cells (row, column), int64 (n,) each, are excluded, bool (n,), without a synchronization."""
+        """Find which cells (row, column), int64 (n,) each, are excluded: bool (n,).
+
+        Nothing waits for an accelerator.
+        """
         if row.is_cpu and len(row):
             shape = len(self), max(self.num_columns, int(column.max()) + 1)
             if len(row) * self.longest.bit_length() * _STEP > shape[0] * shape[1]:
@@ -92,16 +95,24 @@ class ExcludedSlices:
             low = torch.where(before & (place <= high), place, low)
         return low
 
+    def to(self, device: torch.device) -> "ExcludedSlices":
+        """Move to a device."""
+        columns = self.columns.to(device)
+        start = self.start.to(device)
+        return replace(self, columns=columns, start=start, length=self.length.to(device))
+
     def pairs(self) -> Tensor:
         """Write out as (2, P) int64 pairs of (row, column)."""
         row, position = self.entries()
         return torch.stack([row, self.columns[position] - self.first])
 
     def entries(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Find (task, position in ``columns``), int64 (n,) each, of the excluded columns of tasks in the given rows."""
-        start, length = (
-            (self.start, self.length) if rows is None else (self.start[rows], self.length[rows])
-        )
+        """Find (task, position in ``columns``), int64 (n,) each, of what tasks in rows exclude."""
+        start = self.start
+        length = self.length
+        if rows is not None:
+            start = start[rows]
+            length = length[rows]
         task = torch.repeat_interleave(torch.arange(len(start), device=start.device), length)
         offset = torch.arange(len(task), device=start.device) - (length.cumsum(0) - length)[task]
         return task, start[task] + offset
@@ -124,7 +135,7 @@ class Excluded(NamedTuple):
         return self.cells if self.columns is None else self.columns[None]
 
     def lists(self, row: Tensor, column: Tensor) -> Tensor:
-        """Find which targets (row, column) are excluded from other tasks of their rows, bool (tasks,)."""
+        """Find which targets (row, column) other tasks of their rows exclude, bool (tasks,)."""
         if self.cells is not None:
             return self.cells[row, column]
         if self.slices is None or not len(self.slices.columns):
@@ -148,27 +159,27 @@ class Excluded(NamedTuple):
 
     def between(self, left: int, right: int) -> "Excluded":
         """Return the part in columns [left, right), counted from ``left``. Nothing is copied."""
-        return Excluded(
-            None if self.slices is None else self.slices.between(left, right),
-            None if self.cells is None else self.cells[:, left:right],
-            None if self.columns is None else self.columns[left:right],
-        )
+        slices = None if self.slices is None else self.slices.between(left, right)
+        cells = None if self.cells is None else self.cells[:, left:right]
+        columns = None if self.columns is None else self.columns[left:right]
+        return Excluded(slices, cells, columns)
 
     def to(self, device: torch.device) -> "Excluded":
         """Move to a device."""
-        slices = self.slices
-        if slices is not None:
-            slices = replace(
-                slices,
-                columns=slices.columns.to(device),
-                start=slices.start.to(device),
-                length=slices.length.to(device),
-            )
-        masks = (None if mask is None else mask.to(device) for mask in self[1:])
-        return Excluded(slices, *masks)
+        slices = None if self.slices is None else self.slices.to(device)
+        cells = None if self.cells is None else self.cells.to(device)
+        columns = None if self.columns is None else self.columns.to(device)
+        bad_pairs = None if self.bad_pairs is None else self.bad_pairs.to(device)
+        return Excluded(slices, cells, columns, bad_pairs)
+
+    def clone(self) -> "Excluded":
+        """Copy the masks, which the caller may write to."""
+        cells = None if self.cells is None else self.cells.clone()
+        columns = None if self.columns is None else self.columns.clone()
+        return self._replace(cells=cells, columns=columns)
 
     def fingerprint(self, num_columns: int) -> dict[str, Tensor | None]:
-        """Name the excluded candidates in a canonical order, for processes that must be given the same."""
+        """Name the excluded candidates in an order that is the same on all processes."""
         pairs = None
         if self.slices is not None:
             rows, columns = self.slices.pairs()
@@ -185,9 +196,8 @@ NOTHING = Excluded()
 
 def num_excluded(matrix: Tensor) -> Tensor:
     """Count the excluded columns of each row of a matrix, bool (B, N): int64 (B,)."""
-    return torch.cat(
-        [rows.sum(1) for rows in torch.split(matrix, max(1, _CELLS // max(1, matrix.shape[1])))]
-    )
+    blocks = torch.split(matrix, max(1, _CELLS // max(1, matrix.shape[1])))
+    return torch.cat([rows.sum(1) for rows in blocks])
 
 
 def count(
@@ -200,7 +210,7 @@ def count(
     *,
     backend: str = "auto",
 ) -> Tensor:
-    """Count the other candidates of each task that are better, that are not worse, all, and NaN: int64 (4, P).
+    """Count the other candidates of each task: better, not worse, all, and NaN: int64 (4, P).
 
     A NaN candidate is better than any true score, and any candidate is better than a NaN; a NaN
     true score counts too.
@@ -224,7 +234,7 @@ def count(
 
 
 def chosen(scores: Tensor, backend: str = "auto") -> str:
-    """Return the backend that counts these scores: "torch" (any device) or "numba" (on the CPU, if it is installed)."""
+    """Return the backend that counts these scores: "numba" on the CPU if installed, or "torch"."""
     if backend == "auto":
         return "numba" if scores.is_cpu and _numba_problem() is None else "torch"
     if check_choice("backend", backend, ("auto", "torch", "numba")) == "numba":

@@ -7,7 +7,8 @@ import numpy as np
 from numba.extending import overload
 
 # what Numba compiles is typed by Numba
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return,attr-defined,call-overload"
+# mypy: allow-untyped-defs, allow-untyped-calls
+# mypy: disable-error-code="no-any-return,attr-defined,call-overload"
 
 NAN = 0x7FFF  # key of the NaN of halves, above all others
 _BLOCK_HALF = 1 << 14  # cells that 16-bit counters hold
@@ -86,6 +87,7 @@ def _num_nan(cells, marks, infinity):
 @numba.njit(nogil=True, cache=True)
 def count_one(scores, tasks, lists, excluded, out, first, last):
     """Count the tasks [first, last), each alone in its row, into out (4, P)."""
+    # one function: counting the references of arrays that are passed takes as long as a short row
     cells, step, borders, width, infinity = scores
     true, rows, columns = tasks
     start, length, listed, offset = lists

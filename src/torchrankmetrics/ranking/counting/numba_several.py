@@ -9,7 +9,8 @@ from numba.extending import overload
 from torchrankmetrics.ranking.counting.numba_one import is_nan, key_of
 
 # what Numba compiles is typed by Numba
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return,attr-defined,call-overload"
+# mypy: allow-untyped-defs, allow-untyped-calls
+# mypy: disable-error-code="no-any-return,attr-defined,call-overload"
 
 # cells that stay in the cache while all targets of a row are compared; 16-bit counters hold as many
 _BLOCK = 1 << 14
@@ -35,9 +36,9 @@ def _read(cells, infinity, marks, buffer):
 
 
 def _compare(keys, begin, end, limits, first, last, sign, out):
-    """Add how many keys [begin, end) are below and above limits [first, last) to out; NaN of floats is neither.
+    """Add how many keys [begin, end) are below and above limits [first, last) to out.
 
-    Returns how many are below or above the last of these limits.
+    NaN of floats is neither. Returns how many are below or above the last of these limits.
     """
 
 
@@ -133,7 +134,10 @@ def _begin_search(limits, infinity, search):
 
 @numba.njit(nogil=True, cache=True)
 def _sift(keys, infinity, buckets, rest, are_many):
-    """Count the keys in buckets without limits; write the others to rest, which may be of keys; return how many."""
+    """Count the keys in buckets without limits; write the others to rest; return how many.
+
+    ``rest`` may be the memory of ``keys``.
+    """
     (least, scale), occupied, counts = buckets
     places = np.empty(_SIFTED, np.int32)
     n = np.uint64(0)
@@ -162,7 +166,7 @@ def _sift(keys, infinity, buckets, rest, are_many):
 
 @numba.njit(nogil=True, cache=True)
 def _search(keys, number, size, sign, search):
-    """Add how many keys are between the limits, to between[2i], and equal to limit i, to between[2i + 1]."""
+    """Add how many keys lie below limit i, to between[2i], and equal it, to between[2i + 1]."""
     ordered, between = search
     places = np.zeros(len(keys), np.uint32)
     step = np.uint32(size // 2)
@@ -195,12 +199,18 @@ def _finish_search(limits, number, infinity, nan, search, out):
 
 @numba.njit(nogil=True, cache=True)
 def count_several(scores, tasks, lists, excluded, out, first, last):
-    """Count the tasks [first, last) into out (4, P)."""
-    (cells, step, borders, width, infinity) = scores
-    (gone, gone_step) = excluded
+    """Count the tasks [first, last) into out (4, P).
+
+    Row by row: read the true scores of its tasks; count its cells, a block at a time; subtract its
+    excluded columns, a block at a time; then leave out the target of each task.
+    """
+    # one function: counting the references of arrays that are passed takes as long as a short row
+    cells, step, borders, width, infinity = scores
+    gone, gone_step = excluded
     infinity = np.int16(infinity)
     true, rows, columns = tasks
     start, length, listed, offset = lists
+
     limits = np.full(last, key_of(cells[0], infinity))
     few = _FEW // limits.itemsize
     buffer = np.empty(_BLOCK, limits.dtype)
@@ -212,7 +222,9 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
         np.empty((2, _BUCKETS + 3), np.int32),
     )
     known = np.zeros(width // 64 + 1 if len(length) else 0, np.int64)  # a bit for each column
+
     while first < last:
+        # the tasks [first, end) of a row, its cells, and its excluded columns
         row = rows[first] if len(rows) else first
         end = first + 1
         while end < last and len(rows) and rows[end] == row:
@@ -224,11 +236,14 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
             line = marks = borders[row]
             right = borders[row + 1] - line
         known_first, num_known = (start[row], length[row]) if len(length) else (0, 0)
+        is_searched = end - first > _MANY
+
         for i in range(first, end):
             limits[i] = key_of(true[i] if len(true) else cells[line + columns[i]], infinity)
         own = columns[end - 1] if len(columns) else -1
         is_tied = 0 <= own < right and key_of(cells[line + own], infinity) == limits[end - 1]
         own = own if is_tied and not (len(gone) and gone[marks + own]) else -1
+
         size = 0
         number = 0
         nan = 0
@@ -238,6 +253,8 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
             num_limits, size, in_buckets = _begin_search(
                 limits[first:end], infinity, search + buckets
             )
+
+        # cells are added in [0, right), and excluded ones subtracted in [right, right + num_known)
         while left < right + num_known:
             in_place = left < right and not len(gone) and not infinity
             if left < right:
@@ -265,10 +282,10 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
             differ = 0
             if in_buckets and sign > 0:
                 keys = cells[begin : begin + n] if in_place else buffer[:n]
-                n = _sift(keys, infinity, buckets, buffer, end - first > _MANY)
+                n = _sift(keys, infinity, buckets, buffer, is_searched)
                 begin = 0
                 in_place = False
-            if end - first > _MANY:
+            if is_searched:
                 _search(
                     cells[begin : begin + n] if in_place else buffer[:n],
                     num_limits,
@@ -288,9 +305,10 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
                 keys = cells[begin : begin + n] if in_place else buffer[:n]
                 nan += sign * _num_nan(keys, infinity)
             left = until
+
         apart = 0 if infinity else nan  # NaN of halves are counted as above
         if size:
-            searched = apart if end - first > _MANY else 0
+            searched = apart if is_searched else 0
             _finish_search(
                 limits[first:end],
                 num_limits,
@@ -299,6 +317,8 @@ def count_several(scores, tasks, lists, excluded, out, first, last):
                 search + buckets,
                 out[:2, first:end],
             )
+
+        # from counts of all cells to those without the target of each task
         for i in range(first, end):
             others = number
             low = out[0, i]

@@ -6,6 +6,8 @@ tile.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +34,32 @@ def at(scores: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
     return scores.gather(1, column[:, None])[:, 0] if row is None else scores[row, column]
 
 
+class _Matrix(NamedTuple):
+    """Scores (B, N) that tasks are compared with, by the row of each task."""
+
+    scores: Tensor  # bits for dtypes in ``BITS``
+    in_order: Map  # from scores to numbers of the same order
+    row: Tensor | None  # int64 (P,); None: task i is in row i
+    excluded: Tensor | None  # bool (B, N), or (1, N) for all rows
+
+    def num_counted(self, num_tasks: int) -> Tensor:
+        """Count the columns of each task that are not excluded, int64 (P,)."""
+        shape = (num_tasks,)
+        number = torch.full(shape, self.scores.shape[1], device=self.scores.device)
+        if self.excluded is not None:
+            out = num_excluded(self.excluded)
+            number -= out if self.row is None or len(self.excluded) == 1 else out[self.row]
+        return number
+
+    def are_counted(self, column: Tensor) -> Tensor:
+        """Find which targets are counted, int64 (P,): those in a column that is not excluded."""
+        is_counted = (column >= 0).long()
+        if self.excluded is not None:
+            excluded = self.excluded.expand(len(self.scores), -1)
+            is_counted *= ~at(excluded, self.row, column.clamp(min=0))
+        return is_counted
+
+
 def count(
     scores: Tensor,
     true: Tensor | None,
@@ -43,53 +71,57 @@ def count(
     """As ``counting.count``; on an accelerator only lists wait for the device."""
     in_order = _order_of(scores)
     scores = _bits(scores)
-    if is_own := true is None:
+    is_own = true is None
+    if true is None:
         assert column is not None
         true = at(scores, row, column if borders is None else borders[row] + column)
-    reference = in_order(_bits(true))
-    on_cpu = scores.is_cpu
+    true = in_order(_bits(true))
     if borders is not None:
         assert row is not None
-        return _count_lists(in_order(scores), reference, row, column, excluded.cells, borders)
-    matrix = excluded.matrix
-    compare = (
-        [torch.lt, torch.gt]
-        if on_cpu or not reference.is_floating_point()
-        else [torch.lt, torch.gt, torch.ne]
-    )
-    below, above, *nans = _sweep(scores, reference, row, matrix, compare, in_order)
-    others = torch.full_like(below, scores.shape[1])
-    if matrix is not None:
-        number = num_excluded(matrix)
-        others -= number if row is None or len(matrix) == 1 else number[row]
-    own_nan: Tensor | int = 0
-    if column is not None:
-        place = column.clamp(min=0)
-        is_candidate = (column >= 0).long()
-        if matrix is not None:
-            is_candidate *= ~at(matrix.expand(len(scores), -1), row, place)
-        own = reference if is_own else in_order(at(scores, row, place))
-        others -= is_candidate
-        # a true score that was computed elsewhere may be rounded otherwise than the cell in its
-        # column
-        below -= (own < reference) * is_candidate
-        above -= (own > reference) * is_candidate
-        own_nan = (own != own) * is_candidate
-    rest = others - below - above
-    nan = nans[0] if nans else torch.zeros_like(below) + own_nan
-    # what is neither below nor above is tied or NaN: only then is a third comparison worth its time
-    if on_cpu and reference.is_floating_point() and rest.any():
-        suspect = rest.nonzero()[:, 0]
-        rows = suspect if row is None else row[suspect]
-        nan[suspect] = _sweep(scores, reference[suspect], rows, matrix, [torch.ne], in_order)[0]
-    nan = nan - own_nan
-    not_above = (below + rest - nan) * (reference == reference)  # nothing is "not above" a NaN
-    counts = torch.stack(
-        [others - not_above, others - below, others, nan + (reference != reference)]
-    )
+        return _count_lists(in_order(scores), true, row, column, excluded.cells, borders)
+    matrix = _Matrix(scores, in_order, row, excluded.matrix)
+    below, above, others, nan = _count_cells(matrix, true, column, is_own)
+    is_number = true == true
+    not_above = (others - above - nan) * is_number  # nothing is "not above" a NaN
+    counts = torch.stack([others - not_above, others - below, others, nan + ~is_number])
     if excluded.slices is not None:
-        counts -= _count_slices(scores, reference, row, column, excluded, in_order)
+        counts -= _count_slices(matrix, true, column, excluded)
     return counts
+
+
+def _count_cells(
+    matrix: _Matrix, true: Tensor, column: Tensor | None, is_own: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Count the other candidates below and above the true score, all, and NaN: int64 (P,) each.
+
+    If not ``is_own``, the true score was computed elsewhere, and may be rounded otherwise than the
+    cell in its column.
+    """
+    compare = [torch.lt, torch.gt]
+    if true.is_floating_point() and not true.is_cpu:
+        compare.append(torch.ne)
+    below, above, *nans = _sweep(matrix, true, compare)
+    others = matrix.num_counted(len(true))
+    own_nan = torch.zeros_like(others)
+    if column is not None:
+        is_counted = matrix.are_counted(column)
+        own = true
+        if not is_own:
+            own = matrix.in_order(at(matrix.scores, matrix.row, column.clamp(min=0)))
+        others -= is_counted
+        below -= (own < true) * is_counted
+        above -= (own > true) * is_counted
+        own_nan = (own != own) * is_counted
+    if nans:
+        return below, above, others, nans[0] - own_nan
+    nan = torch.zeros_like(others)
+    rest = others - below - above
+    # what is neither below nor above is tied or NaN: only then is a third comparison worth its time
+    if true.is_floating_point() and rest.any():
+        suspect = rest.nonzero()[:, 0]
+        part = matrix._replace(row=suspect if matrix.row is None else matrix.row[suspect])
+        nan[suspect] = _sweep(part, true[suspect], [torch.ne])[0] - own_nan[suspect]
+    return below, above, others, nan
 
 
 def _count_lists(
@@ -102,26 +134,38 @@ def _count_lists(
 ) -> Tensor:
     """Count in lists by one sort; waits for an accelerator."""
     counted = torch.ones_like(scores, dtype=torch.bool) if excluded is None else ~excluded
-    own_nan = true != true
-    is_candidate = torch.zeros_like(own_nan) if column is None else counted[borders[row] + column]
+    owner = torch.arange(len(borders) - 1, device=row.device).repeat_interleave(borders.diff())
+    length, below, not_above = _search_lists(scores, true, row, owner, counted)
+    is_number = true == true
+    is_candidate = torch.zeros_like(is_number)
+    if column is not None:
+        is_candidate = counted[borders[row] + column]
+    others = length - is_candidate.long()
+    below *= is_number
+    not_above = (not_above - is_candidate.long()) * is_number
+    nan = torch.zeros_like(borders[1:])
+    nan.index_add_(0, owner, ((scores != scores) & counted).long())
+    nan_besides = nan[row] + ~(is_number | is_candidate)
+    return torch.stack([others - not_above, others - below, others, nan_besides])
+
+
+def _search_lists(
+    scores: Tensor, true: Tensor, row: Tensor, owner: Tensor, counted: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Count all entries of the list of each task, those below and not above: int64 (P,) each.
+
+    ``owner`` (T,) is the list of each score. NaN is above all numbers.
+    """
     # ascending places of all numbers, NaN behind them; then one sort of (list, place)
     code = torch.unique(torch.cat([scores, true]), return_inverse=True)[1]
     width = len(code) + 1
-    owner = torch.arange(len(borders) - 1, device=row.device).repeat_interleave(borders.diff())
     key = (owner * width + code[: len(scores)])[counted].sort().values
     place = row * width + code[len(scores) :]
-    begin, end, low, high = (
-        torch.searchsorted(key, x) for x in (row * width, (row + 1) * width, place, place + 1)
-    )
-    others = end - begin - is_candidate.long()
-    below = (low - begin) * ~own_nan
-    not_above = (high - begin - is_candidate.long()) * ~own_nan
-    nan = torch.zeros_like(borders[1:]).index_add_(0, owner, ((scores != scores) & counted).long())[
-        row
-    ]
-    return torch.stack(
-        [others - not_above, others - below, others, nan + (own_nan & ~is_candidate)]
-    )
+    begin = torch.searchsorted(key, row * width)
+    end = torch.searchsorted(key, (row + 1) * width)
+    below = torch.searchsorted(key, place) - begin
+    not_above = torch.searchsorted(key, place + 1) - begin
+    return end - begin, below, not_above
 
 
 def _bits(scores: Tensor) -> Tensor:
@@ -130,7 +174,10 @@ def _bits(scores: Tensor) -> Tensor:
 
 
 def _order_of(scores: Tensor) -> Map:
-    """Return the map from cells of the scores (bits for dtypes in ``BITS``) to numbers of the same order for torch."""
+    """Return the map from cells of the scores to numbers of the same order for torch.
+
+    Cells of dtypes in ``BITS`` are their bits.
+    """
     dtype = scores.dtype
     if dtype in _FLOAT8:
         return lambda cells: cells.view(dtype).float()
@@ -143,56 +190,64 @@ def _order_of(scores: Tensor) -> Map:
     return Tensor.resolve_neg
 
 
-def _sweep(
-    scores: Tensor,
-    true: Tensor,
-    row: Tensor | None,
-    excluded: Tensor | None,
-    compare: list[Callable[..., Tensor]],
-    in_order: Map = Tensor.resolve_neg,
-) -> Tensor:
+class _Tiling:
+    """Tiles of scores (B, N) that stay in the cache, and a buffer for the comparisons of one."""
+
+    def __init__(self, scores: Tensor, num_tasks: int) -> None:
+        limit = _TILE_ACCELERATOR
+        if scores.is_cpu:
+            limit = _TILE * min(torch.get_num_threads(), _MOST_THREADS)
+        # column-major scores are read along their own memory: tiles of a few whole columns instead
+        # of a few whole rows
+        self._by_column = scores.stride(0) == 1 and scores.stride(1) > 1
+        width = max(1, limit // num_tasks) if self._by_column else limit
+        self.width = min(scores.shape[1], width)
+        self.height = min(num_tasks, max(1, limit // self.width))
+        size = self.height * self.width
+        self._buffer = torch.empty(size, dtype=torch.float32, device=scores.device)
+
+    def flags(self, tile: Tensor) -> Tensor:
+        """Return the buffer in the shape and the order of a tile."""
+        flags = self._buffer[: tile.numel()]
+        return flags.view(tile.shape[::-1]).T if self._by_column else flags.view(tile.shape)
+
+
+def _sweep(matrix: _Matrix, true: Tensor, compare: list[Callable[..., Tensor]]) -> Tensor:
     """Per comparison and task, in how many counted columns it holds: int64 (len(compare), P)."""
-    tasks = len(true)
-    N = scores.shape[1]
-    total = torch.zeros(len(compare), tasks, dtype=torch.int64, device=scores.device)
-    if tasks == 0 or N == 0:
+    N = matrix.scores.shape[1]
+    shape = (len(compare), len(true))
+    total = torch.zeros(shape, dtype=torch.int64, device=true.device)
+    if not len(true) or not N:
         return total
-    limit = (
-        _TILE * min(torch.get_num_threads(), _MOST_THREADS) if scores.is_cpu else _TILE_ACCELERATOR
-    )
-    # column-major scores are read along their own memory: tiles of a few whole columns instead of a
-    # few whole rows
-    by_column = scores.stride(0) == 1 and scores.stride(1) > 1
-    width = min(N, max(1, limit // tasks) if by_column else limit)
-    height = min(tasks, max(1, limit // width))
-    buffer = torch.empty(height * width, dtype=torch.float32, device=scores.device)
-    part = torch.empty(len(compare), tasks, dtype=torch.float32, device=scores.device)
-    references = torch.split(true[:, None], height)
-    outs = torch.split(part, height, 1)
-    for_all = excluded is not None and len(excluded) == 1
-    for left in range(0, N, width):
-        columns = slice(left, left + width)
-        weight = (~excluded[0, columns]).float() if for_all and excluded is not None else None
-        masks = (
-            references
-            if for_all or excluded is None
-            else _row_blocks(excluded[:, columns], row, height)
-        )
-        tiles = _row_blocks(scores[:, columns], row, height)
-        for tile, reference, mask, out in zip(tiles, references, masks, outs, strict=True):
-            flag = buffer[: tile.numel()]
-            flag = flag.view(tile.shape[::-1]).T if by_column else flag.view(tile.shape)
-            tile = in_order(tile)
-            for operation, result in zip(compare, out, strict=True):
-                operation(tile, tile if operation is torch.ne else reference, out=flag)
-                if weight is not None:
-                    torch.mv(flag, weight, out=result)
-                    continue
-                if excluded is not None:
-                    flag.masked_fill_(mask, 0)
-                torch.sum(flag, 1, out=result)
+    tiling = _Tiling(matrix.scores, len(true))
+    part = torch.empty(shape, dtype=torch.float32, device=true.device)
+    for left in range(0, N, tiling.width):
+        columns = slice(left, left + tiling.width)
+        _count_columns(matrix, true, compare, columns, tiling, part)
         total += part.long()
     return total
+
+
+def _count_columns(
+    matrix: _Matrix,
+    true: Tensor,
+    compare: list[Callable[..., Tensor]],
+    columns: slice,
+    tiling: _Tiling,
+    out: Tensor,
+) -> None:
+    """Write to ``out``, (len(compare), P), in how many of some columns each comparison holds."""
+    height = tiling.height
+    tiles = _row_blocks(matrix.scores[:, columns], matrix.row, height)
+    masks = _masks(matrix, columns, height)
+    references = torch.split(true[:, None], height)
+    outs = torch.split(out, height, 1)
+    for tile, mask, reference, results in zip(tiles, masks, references, outs, strict=False):
+        flags = tiling.flags(tile)
+        tile = matrix.in_order(tile)
+        for operation, result in zip(compare, results, strict=True):
+            operation(tile, tile if operation is torch.ne else reference, out=flags)
+            _add_up(flags, mask, result)
 
 
 def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Tensor]:
@@ -201,42 +256,64 @@ def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Ten
     return (matrix.index_select(0, rows) for rows in torch.split(row, height))
 
 
+def _masks(matrix: _Matrix, columns: slice, height: int) -> Iterable[Tensor | None]:
+    """Excluded cells of the tiles of some columns; weights (n,) if all rows exclude the same."""
+    if matrix.excluded is None:
+        return repeat(None)
+    excluded = matrix.excluded[:, columns]
+    if len(excluded) == 1:
+        return repeat((~excluded[0]).float())
+    return _row_blocks(excluded, matrix.row, height)
+
+
+def _add_up(flags: Tensor, mask: Tensor | None, out: Tensor) -> None:
+    """Sum the flags of each row, except of masked cells."""
+    if mask is not None and mask.ndim == 1:
+        torch.mv(flags, mask, out=out)
+        return
+    if mask is not None:
+        flags.masked_fill_(mask, 0)
+    torch.sum(flags, 1, out=out)
+
+
 def _count_slices(
-    scores: Tensor,
-    true: Tensor,
-    row: Tensor | None,
-    column: Tensor | None,
-    excluded: Excluded,
-    in_order: Map,
+    matrix: _Matrix, true: Tensor, column: Tensor | None, excluded: Excluded
 ) -> Tensor:
-    """What ``count`` counted among the excluded slices of each task, its own column left out: int64 (4, P)."""
-    slices = excluded.slices
-    assert slices is not None
-    row = torch.arange(len(true), device=true.device) if row is None else row
+    """Count as ``count`` among the excluded slices, the target left out: int64 (4, P)."""
+    row = torch.arange(len(true), device=true.device) if matrix.row is None else matrix.row
     total = torch.zeros(4, len(row), dtype=torch.int64, device=row.device)
-    for task, place, inside in _entries(slices, row):
-        # entries that are not inside may lie outside the matrix
-        entry = (slices.columns[place] - slices.first) * inside
-        counted = inside if column is None else inside & (entry != column[task])
-        if excluded.columns is not None:
-            counted = counted & ~excluded.columns[entry]
-        value = in_order(scores[row[task], entry])
+    for task, entry, is_counted in _listed_cells(excluded, row, column):
+        value = matrix.in_order(matrix.scores[row[task], entry])
         reference = true[task]
         better = ~(value <= reference)
         not_worse = ~(value < reference)
-        for line, holds in zip(
-            total, (better, not_worse, torch.ones_like(better), value != value), strict=True
-        ):
-            line.index_add_(0, task, (holds & counted).long())
+        kinds = (better, not_worse, torch.ones_like(better), value != value)
+        for line, holds in zip(total, kinds, strict=True):
+            line.index_add_(0, task, (holds & is_counted).long())
     return total
 
 
+def _listed_cells(
+    excluded: Excluded, row: Tensor, column: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Blocks of the tasks and columns in excluded slices, and whether they count for a task."""
+    slices = excluded.slices
+    assert slices is not None
+    for task, place, inside in _entries(slices, row):
+        # entries that are not inside may lie outside the matrix
+        entry = (slices.columns[place] - slices.first) * inside
+        is_counted = inside if column is None else inside & (entry != column[task])
+        if excluded.columns is not None:
+            is_counted = is_counted & ~excluded.columns[entry]
+        yield task, entry, is_counted
+
+
 def _entries(slices: ExcludedSlices, row: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Blocks of the entries of the slices of tasks: their tasks and places in ``columns``, and whether they are."""
+    """Blocks of the entries of slices: their tasks, places in ``columns``, and which exist."""
     if row.is_cpu:
-        for task, place in zip(
-            *(torch.split(part, _ENTRIES) for part in slices.entries(row)), strict=True
-        ):
+        tasks, places = slices.entries(row)
+        blocks = zip(torch.split(tasks, _ENTRIES), torch.split(places, _ENTRIES), strict=True)
+        for task, place in blocks:
             yield task, place, torch.ones_like(task, dtype=torch.bool)
         return
     # elsewhere their number is not known without waiting: blocks of the longest slice
