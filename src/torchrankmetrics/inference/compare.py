@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack, cast, overload
+from typing import Any, NamedTuple, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
@@ -300,30 +300,69 @@ def _compare_all(
     """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
     names, labels = _names_of(models)
     aligned, clusters, given = _aligned(labels, list(models.values()), metrics, cluster)
-    rows = dict(zip(names, aligned, strict=True))
     measures = list({measure.key: measure for measure in given}.values())
-    if baseline not in (None, BEST, *rows):
+    aligned_models = _AlignedModels(
+        dict(zip(names, aligned, strict=True)), clusters, measures, draws
+    )
+    if baseline not in (None, BEST, *names):
         raise ValueError(
             f"baseline must be None, 'best' or one of the models {', '.join(labels)}; got "
             f"{shorten(baseline)}"
         )
-    of_best = baseline == BEST and BEST not in rows
-    if of_best:
+    is_of_best = baseline == BEST and BEST not in names
+    if is_of_best:
         _check_directions(measures)
     # the best model is chosen on the same data: the family contains every pair that it could have
-    pairs = _pairs(list(rows), baseline)
-    found = []
-    for measure, (a, b) in itertools.product(measures, pairs):
-        one = PairedMeasure(measure, rows[a], rows[b], clusters, draws).comparison(level)
-        found.append(dataclasses.replace(one, models=(a, b)))
-    is_of_flips = max(map(len, aligned)) == 1 and all(map(_is_mean_over_rows, measures))
-    found = _adjusted(
-        found, _max_t(rows, clusters, measures, pairs, draws) if is_of_flips else None
-    )
-    if of_best:
+    found = aligned_models.comparisons(_pairs(names, baseline), level)
+    if is_of_best:
         found = list(itertools.chain(*(_of_best(measure, found) for measure in measures)))
     _warn(found, level)
-    return PairwiseComparisons(tuple(found), tuple(rows))
+    return PairwiseComparisons(tuple(found), tuple(names))
+
+
+class _AlignedModels(NamedTuple):
+    """Rows of the runs of each model in one order of tasks, and the measures to compare."""
+
+    rows: dict[str, list[Rows]]
+    clusters: Clusters | None
+    measures: list[Measure]
+    draws: Draws
+
+    def comparisons(self, pairs: list[tuple[str, str]], level: float) -> list[Comparison]:
+        """Compare every pair by every measure, with adjusted p-values."""
+        found = []
+        for measure, (a, b) in itertools.product(self.measures, pairs):
+            row = self._test(measure, a, b).comparison(level)
+            found.append(dataclasses.replace(row, models=(a, b)))
+        return _adjusted(found, self._max_t(pairs) if self._has_sign_flips() else None)
+
+    def _test(self, measure: Measure, a: str, b: str) -> PairedMeasure:
+        return PairedMeasure(measure, self.rows[a], self.rows[b], self.clusters, self.draws)
+
+    def _has_sign_flips(self) -> bool:
+        """Whether all tests are sign flips of tasks."""
+        has_one_run = max(map(len, self.rows.values())) == 1
+        return has_one_run and all(map(_is_mean_over_rows, self.measures))
+
+    def _max_t(self, pairs: list[tuple[str, str]]) -> FloatArray:
+        """Adjusted p-values from sign flips of the differences from the first model."""
+        reference, *others = self.rows
+        index = np.arange(len(self.rows[reference][0]))
+        number = np.ones_like(index)
+        if self.clusters is not None:
+            index, number = self.clusters.units(number)
+        columns = []
+        for measure, other in itertools.product(self.measures, others):
+            columns.append(self._test(measure, other, reference).differences_of(index, number))
+        terms = np.repeat(np.stack(columns, 1), number, axis=0)
+        lines: FloatArray = np.kron(np.eye(len(self.measures)), _contrasts(list(self.rows), pairs))
+        return max_t_p_values(terms, lines, self.draws.permutations, self.draws.seed)
+
+
+def _contrasts(names: list[str], pairs: list[tuple[str, str]]) -> FloatArray:
+    """Write the difference of each pair in the differences of models from the first one."""
+    model = dict(zip(names, np.eye(len(names))[:, 1:], strict=True))
+    return np.stack([model[a] - model[b] for a, b in pairs], 1)
 
 
 def _names_of(models: Mapping[Any, Models]) -> tuple[list[str], list[str]]:
@@ -368,31 +407,6 @@ def _adjusted(found: list[Comparison], max_t: FloatArray | None = None) -> list[
         )
         for row, p in zip(found, adjusted, strict=True)
     ]
-
-
-def _max_t(
-    rows: dict[str, list[Rows]],
-    clusters: Clusters | None,
-    measures: list[Measure],
-    pairs: list[Any],
-    draws: Draws,
-) -> FloatArray:
-    """Adjusted p-values from flips of all differences from the first model, which span every pair."""
-    reference, *others = rows
-    index = np.arange(len(rows[reference][0]))
-    number = np.ones_like(index)
-    if clusters is not None:
-        index, number = clusters.units(number)
-    columns = []
-    for measure, other in itertools.product(measures, others):
-        one = PairedMeasure(measure, rows[other], rows[reference], clusters, draws)
-        columns.append(one.differences_of(index, number))
-    # difference of each model from the first one
-    model = dict(zip(rows, np.eye(len(rows))[:, 1:], strict=True))
-    lines = np.stack([model[a] - model[b] for a, b in pairs], 1)
-    lines = np.kron(np.eye(len(measures)), lines)
-    terms = np.repeat(np.stack(columns, 1), number, axis=0)
-    return max_t_p_values(terms, lines, draws.permutations, draws.seed)
 
 
 def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:

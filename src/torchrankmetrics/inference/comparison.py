@@ -179,8 +179,8 @@ class Comparison(Rendered):
     def __str__(self) -> str:
         direction = self.direction and f"; {self.direction}"
         return (
-            f"{self.label}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} [{self.low:+.4f}, "
-            f"{self.high:+.4f}] at {100 * self.confidence_level:g}%, {self._p_text}; {self.size}"
+            f"{self.label}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {self._p_text}; {self.size}"
             f"{direction}{self._seeds_text}"
         )
 
@@ -211,16 +211,11 @@ class _ComparisonTable(Rendered):
         """Columns, cells and notes."""
         named = any(one.models is not None for one in self.rows)
         headings = _HEADINGS_OF_NAMED if named else _HEADINGS
-        columns = (
-            Column("metric", key=True),
-            *(
-                (Column("model_a", "A", key=True), Column("model_b", "B", key=True))
-                if named
-                else ()
-            ),
-            *(Column(name, headings.get(name), metric=ROW) for name in _VALUES),
-            *(Column(name) for name in ("p", "p_adjusted", "better", "test")),
-        )
+        columns = [Column("metric", key=True)]
+        if named:
+            columns += [Column("model_a", "A", key=True), Column("model_b", "B", key=True)]
+        columns += [Column(name, headings.get(name), metric=ROW) for name in _VALUES]
+        columns += map(Column, ("p", "p_adjusted", "better", "test"))
         fields = (*_VALUES, "p_value", "p_adjusted", "better", "test")
         cells = [
             (one.metric, *(one.models or ()), *(getattr(one, name) for name in fields))

@@ -170,8 +170,7 @@ def confidence_intervals(
                 n_resamples,
                 seed,
             )
-        ends = found[base].in_view(measure, sample)._asdict()
-        rows.append(Interval(key, measure.value_or_nan(analysis), **ends))
+        rows.append(_interval(key, measure, analysis, found[base].in_view(measure, sample)))
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
     size = _size(source, estimated)
     return Intervals(
@@ -183,6 +182,10 @@ def confidence_intervals(
         size.effective_clusters,
         size.unit,
     )
+
+
+def _interval(key: str, measure: Measure, analysis: Analysis, found: Estimate) -> Interval:
+    return Interval(key, measure.value_or_nan(analysis), **found._asdict())
 
 
 def intervals_of(

@@ -11,7 +11,7 @@ from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.inference.clusters import Clusters, entry_clusters
 from torchrankmetrics.inference.comparison import Comparison
 from torchrankmetrics.inference.flips import ROUNDING, SignFlipTest
-from torchrankmetrics.inference.sources import PairedSource
+from torchrankmetrics.inference.sources import PairedSource, sample_size
 from torchrankmetrics.inference.standard_errors import (
     Units,
     percentile_effective_tasks,
@@ -186,7 +186,8 @@ class PairedMeasure:
         tested = found._asdict()
         if math.isnan(found.p_value):
             tested["p_value"] = None
-        units = self.units
+        unit = "queries" if self.definition.of_tasks is None else "tasks"
+        size = sample_size(self.units, self.num_tasks, unit)
         return Comparison(
             self.measure.key,
             self.a,
@@ -194,10 +195,10 @@ class PairedMeasure:
             self.a - self.b,
             p_adjusted=None,
             confidence_level=level,
-            num_tasks=self.num_tasks,
-            num_clusters=units.size if units.clustered else None,
-            effective_clusters=units.effective if units.clustered else None,
-            unit="queries" if self.definition.of_tasks is None else "tasks",
+            num_tasks=size.number,
+            num_clusters=size.num_clusters,
+            effective_clusters=size.effective_clusters,
+            unit=size.unit,
             higher_is_better=self.measure.higher_is_better,
             **tested,
         )

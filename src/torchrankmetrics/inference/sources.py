@@ -15,7 +15,7 @@ from torchrankmetrics.inference.clusters import (
     entry_clusters,
     query_order,
 )
-from torchrankmetrics.inference.standard_errors import units_of
+from torchrankmetrics.inference.standard_errors import Units, units_of
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.table.columns import ABSENT, WIDTH, Columns, Rows, used, weights
@@ -149,6 +149,11 @@ class ClusteredSource:
         units = units_of(sample.weight, sample.weight, sample.count, clusters)
         of_queries = measure is not None and measure.definition.of_tasks is None
         unit = "queries" if of_queries else "tasks"
-        if not units.clustered:
-            return SampleSize(sample.num_tasks, unit)
-        return SampleSize(sample.num_tasks, unit, units.size, units.effective)
+        return sample_size(units, sample.num_tasks, unit)
+
+
+def sample_size(units: Units, number: int, unit: str) -> SampleSize:
+    """Number of tasks or queries, and of their clusters unless they are independent."""
+    if not units.clustered:
+        return SampleSize(number, unit)
+    return SampleSize(number, unit, units.size, units.effective)

@@ -401,27 +401,44 @@ def replicate_values(
     clusters: Clusters | None = None,
 ) -> FloatArray:
     """Values of any metric on resampled tasks or clusters, (samples, resamples) float64."""
-    N = samples[0].known_candidates if definition.uses_candidates else None
-    if clusters is None and len(samples) == 1 and N is None:
+    if clusters is None and len(samples) == 1 and not definition.uses_candidates:
         samples = [samples[0].tie_blocks]
-    if clusters is None:  # every task is drawn by itself; equal ones are one entry
-        drawn = samples[0].count
-        unit = np.arange(len(drawn))
-    else:
-        unit, drawn = clusters.units(samples[0].count)
-    times = samples[0].count // drawn[unit]
+    count = samples[0].count
+    unit, drawn = _units_to_draw(count, clusters)
+    times = count // drawn[unit]
     numbers = itertools.chain.from_iterable(redraws(drawn, n_resamples, seed))
     if rank_type == "expected":
-        counts = (number[unit].astype(np.int64) * times for number in numbers)
-        return np.array([_expected(definition, samples, count) for count in counts]).T
+        found = [
+            _expected(definition, samples, number[unit].astype(np.int64) * times)
+            for number in numbers
+        ]
+        return np.array(found).T
+
     mass = samples[0].weight * times
-    columns = []
-    for one in samples:
-        x = apply_transform(definition.f, one.rank(rank_type), num_candidates=N)
-        order = np.argsort(x)  # once, not in each median
-        columns.append((x[order], unit[order], mass[order]))
+    columns = [_sorted_entries(definition, one, rank_type, unit, mass) for one in samples]
     found = [_aggregates(definition, columns, number) for number in numbers]
     return np.stack([apply_transform(definition.g, one, "g") for one in np.array(found).T])
+
+
+def _units_to_draw(count: IntArray, clusters: Clusters | None) -> tuple[IntArray, IntArray]:
+    """Unit of each entry (m,), and the number of equal units (u,); without clusters each task."""
+    if clusters is None:
+        return np.arange(len(count)), count
+    return clusters.units(count)
+
+
+def _sorted_entries(
+    definition: RankDefinition,
+    sample: RankSample,
+    rank_type: RankType,
+    unit: IntArray,
+    mass: FloatArray,
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Entries (f, unit, mass), sorted by f once instead of in each median."""
+    N = sample.known_candidates if definition.uses_candidates else None
+    x = apply_transform(definition.f, sample.rank(rank_type), num_candidates=N)
+    order = np.argsort(x)
+    return x[order], unit[order], mass[order]
 
 
 def _aggregates(

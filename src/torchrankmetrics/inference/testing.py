@@ -264,7 +264,8 @@ def clustered_p_value(
 
     >>> from torchrankmetrics.inference import clustered_p_value
     >>> from torchrankmetrics import Ranks
-    >>> round(clustered_p_value(Ranks([1, 2, 1, 3, 2, 2], None, 9), "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)
+    >>> ranks = Ranks([1, 2, 1, 3, 2, 2], None, 9)
+    >>> round(clustered_p_value(ranks, "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)
     0.0238
     """
     measure = as_measure(metric)
@@ -283,11 +284,16 @@ def clustered_p_value(
     units = [
         units_of(centered, sample.weight, sample.count, one.take(measured)) for one in clusters
     ]
+    return _student_p_value(units, direction, len(kinds))
+
+
+def _student_p_value(units: Sequence[Units], direction: float, num_kinds: int) -> float:
+    """One-sided p-value of a mean of 0, with the variance of units of each kind of clusters."""
     variance = _clustered_variance([float(one.covariance[0, 0]) for one in units])
     if variance <= 0:
         return 1.0
     statistic = direction * float(units[0].mean[0]) / math.sqrt(variance)
-    p_value = stats.t.sf(statistic, min(one.freedom for one in units[: len(kinds)]))
+    p_value = stats.t.sf(statistic, min(one.freedom for one in units[:num_kinds]))
     return max(float(p_value), math.ulp(0.0))
 
 
