@@ -36,7 +36,7 @@ class RankFiles:
         )
         self.paths = [_input(path) for path in files]
         self.parts = [_parts(path) for path in self.paths]
-        self.empty_queries = options.empty_queries or "skip"
+        self.empty_queries = options.empty_queries
         self._max_bytes = max_bytes
 
     @property
@@ -74,7 +74,7 @@ class RunFiles:
 
         self.paths = [_input(path) for path in runs]
         self.parts = [[path] for path in self.paths]
-        self.empty_queries = options.empty_queries or "zero"
+        self.empty_queries: EmptyQueries = options.empty_queries or "zero"
         self._qrels = read_qrels(_input(qrels))
         self._options: dict[str, Any] = {
             "num_candidates": options.num_candidates,

@@ -355,14 +355,15 @@ class _AlignedModels(NamedTuple):
         for measure, other in itertools.product(self.measures, others):
             columns.append(self._test(measure, other, reference).differences_of(index, number))
         terms = np.repeat(np.stack(columns, 1), number, axis=0)
-        lines: FloatArray = np.kron(np.eye(len(self.measures)), _contrasts(list(self.rows), pairs))
+        lines = _contrasts(list(self.rows), pairs, len(self.measures))
         return max_t_p_values(terms, lines, self.draws.permutations, self.draws.seed)
 
 
-def _contrasts(names: list[str], pairs: list[tuple[str, str]]) -> FloatArray:
+def _contrasts(names: list[str], pairs: list[tuple[str, str]], num_measures: int) -> FloatArray:
     """Write the difference of each pair in the differences of models from the first one."""
     model = dict(zip(names, np.eye(len(names))[:, 1:], strict=True))
-    return np.stack([model[a] - model[b] for a, b in pairs], 1)
+    lines = np.stack([model[a] - model[b] for a, b in pairs], 1)
+    return np.kron(np.eye(num_measures), lines)
 
 
 def _names_of(models: Mapping[Any, Models]) -> tuple[list[str], list[str]]:

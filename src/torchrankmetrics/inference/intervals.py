@@ -14,6 +14,7 @@ from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import Metrics
 from torchrankmetrics.metrics.selection import Selection
+from torchrankmetrics.metrics.warnings import warn_of_nothing
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, is_empty_query
 from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
@@ -153,6 +154,7 @@ def confidence_intervals(
     check_int("seed", seed, 0)
     estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
     _check_formula(estimated, method)
+    warn_of_nothing(analysis, measures.values())
     source = ClusteredSource(analysis, cluster)
     found: dict[Measure, Estimate] = {}
     rows = []

@@ -50,13 +50,13 @@ class PairedSource(NamedTuple):
         definition: "QueryDefinition",
         side: Side,
         average: Average,
-        empty_queries: EmptyQueries = "skip",
+        empty_queries: EmptyQueries | None = None,
     ) -> tuple[Sequence[Sample], IntArray]:
         """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
         from torchrankmetrics.table.queries import queries_of, used_queries
 
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
-        if empty_queries == "skip":
+        if empty_queries in (None, "skip"):
             weighed = np.flatnonzero(used(self.rows[0], "both"))
         elif len({len(run) for run in self.rows}) > 1:
             raise ValueError(

@@ -183,7 +183,7 @@ class Analysis:
         definition: "QueryDefinition",
         side: Side = "both",
         average: Average = "micro",
-        empty_queries: EmptyQueries = "skip",
+        empty_queries: EmptyQueries | None = None,
     ) -> "QuerySample":
         """Queries of a side on which a metric is defined; macro: weights sum to one per group."""
         from torchrankmetrics.table.queries import used_queries

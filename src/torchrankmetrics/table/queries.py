@@ -40,7 +40,7 @@ def of_side(queries: QuerySample, side: Side) -> npt.NDArray[np.bool_]:
 
 
 def used_queries(
-    definition: Any, queries: QuerySample, side: Side, empty_queries: EmptyQueries
+    definition: Any, queries: QuerySample, side: Side, empty_queries: EmptyQueries | None
 ) -> npt.NDArray[np.bool_]:
     """Which queries are of a side and have a value of a metric, (q,)."""
     chosen: npt.NDArray[np.bool_] = definition.used(queries) & of_side(queries, side)
