@@ -208,7 +208,7 @@ def estimate(
     elif method == "normal":
         ends = error, *skewed_normal(units, level)
     else:
-        ends = studentised_interval(units, level, n_resamples, seed)
+        ends = studentized_interval(units, level, n_resamples, seed)
     return interval_through(definition, units, ends, definition.mean_limits(sample))
 
 
@@ -317,7 +317,7 @@ def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray
             yield rng.multinomial(n, count / n, size=size).astype(np.float64)
 
 
-def studentised_interval(
+def studentized_interval(
     units: Units, level: float, n_resamples: int, seed: int
 ) -> tuple[float, float, float]:
     """Standard error and ends of the bootstrap-t interval of a mean: M - q se, q quantiles of (M* - M) / se*."""

@@ -55,8 +55,7 @@ def _check_size(path: Source, needed: int, max_bytes: int, at_least: str = "") -
     if needed > max_bytes:
         raise TooLargeError(
             f"{os.fspath(path)} is not loaded: it would take {at_least}{needed} bytes of memory, "
-            f"and max_bytes={max_bytes}: if you trust it, allow more (max_bytes=, on the command "
-            "line --max-bytes)"
+            f"and max_bytes={max_bytes}: if you trust it, allow more with max_bytes="
         )
 
 
@@ -182,7 +181,10 @@ def _hint_of_text(content: bytes) -> str:
     if fields not in (4, 6) or not line.isascii():
         return ""
     what = "qrels" if fields == 4 else "a run"
-    return f" and looks like {what} of TREC: rank_run(qrels, run) of integrations.trec reads them"
+    return (
+        f" and looks like {what} of TREC: give qrels and run together, to rank_run(qrels, run) of "
+        "integrations.trec or as torchrankmetrics report QRELS RUN"
+    )
 
 
 @contextmanager
@@ -249,6 +251,8 @@ def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
     rows: list[list[str]] = []
     numbers: list[int] = []  # of lines
     try:
+        if not content:
+            raise ValueError("the file is empty")
         text = content.decode("utf-8-sig")
         lines = parse_csv(text, "\t" if "\t" in text.partition("\n")[0] else ",")
         names = [column.strip() for column in next(lines, (0, []))[1]]
