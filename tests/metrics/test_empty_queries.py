@@ -321,6 +321,6 @@ def test_documents_that_were_not_retrieved_contribute_nothing():
 def test_an_analysis_sets_empty_queries_aside():
     table = RankTable.from_ranks(rank_scores(SCORES, LISTS))
     analysis = Analysis([table.rows])
-    assert (len(analysis.rows), len(analysis.empty), analysis.num_queries) == (3, 1, 2)
+    assert (len(analysis.task_rows), len(analysis.empty), analysis.num_queries) == (3, 1, 2)
     assert "2 queries" in " ".join(table.summary().notes)
     assert Ranks([1], None, 3).rows is None

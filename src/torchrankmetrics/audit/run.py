@@ -23,7 +23,7 @@ from torchrankmetrics.audit.cases import (
     stack,
 )
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
-from torchrankmetrics.definitions.transforms import AtMost
+from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.names import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
@@ -390,8 +390,7 @@ class Battery:
 
         def is_compared(name: MetricName) -> bool:
             is_base = name.view in (None, "base")
-            f = getattr(name.definition.of_tasks, "f", None)
-            is_certain = isinstance(f, AtMost) and f.k >= fewest
+            is_certain = _is_certain(name, fewest)
             if self.check == "k_above_candidates":
                 return is_base and is_certain
             return not is_certain and (
@@ -550,6 +549,13 @@ def _read_ranks(result: Any, case: Case) -> Tensor:
         expected = f"shape {tuple(case.target.shape)}"
         raise OutcomeError("failed", quantity="result", got=got, expected=expected)
     return ranks
+
+
+def _is_certain(name: MetricName, num_candidates: int) -> bool:
+    """Whether every rank is a hit: a step function without a step among so many candidates."""
+    definition = name.definition.of_tasks
+    jumps = None if definition is None else known(definition.f).jumps(num_candidates)
+    return jumps is not None and len(jumps) == 0
 
 
 def _by_row(ranks: Tensor) -> Results:

@@ -240,14 +240,14 @@ def _file(read: LoadedRun) -> dict[str, Any]:
         ).encode()
         protocol: dict[str, Any] = {"tasks": run.num_rows, "metrics": list(run.values)}
     else:
-        content = np.ascontiguousarray(analysis.rows, dtype="<i8").tobytes()
+        content = np.ascontiguousarray(analysis.task_rows, dtype="<i8").tobytes()
         protocol = _protocol_of(analysis)
     return {**names, "sha256": hashlib.sha256(content).hexdigest(), "protocol": protocol}
 
 
 def _protocol_of(analysis: Analysis) -> dict[str, Any]:
     """Numbers of tasks, candidates, groups and NaN scores, and sides."""
-    columns = Columns(analysis.rows)
+    columns = Columns(analysis.task_rows)
     N = columns.num_candidates
     group = columns.group
     return {

@@ -203,11 +203,11 @@ class LoadedRun:
             self.analysis = Analysis([table.rows])
             self.rows = self.analysis.all_rows
             has_order = True
-            if (Columns(self.analysis.rows).sample_id == ABSENT).any():
+            if (Columns(self.analysis.task_rows).sample_id == ABSENT).any():
                 try:
                     self.rows = paired_rows([table], [run.label])[0][0]
                 except ValueError:
-                    self.rows = self.analysis.rows
+                    self.rows = self.analysis.task_rows
                     has_order = False
         self.notes += dict.fromkeys(
             str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)
@@ -311,7 +311,7 @@ class DataSet:
             reasons.append(f"ranked among sampled candidates in {sampled} tasks: {limit}")
         reasons += dict.fromkeys(note for run in runs for note in run.notes if "NaN" not in note)
         if not self.metric:
-            most = [int(Columns(run.analysis.rows).num_candidates.max()) for run in runs]
+            most = [int(Columns(run.analysis.task_rows).num_candidates.max()) for run in runs]
             if 1 in most:
                 reasons.append("all tasks have a single candidate")
         return reasons
