@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import torch
@@ -51,30 +52,28 @@ class Case:
         return Ranks(optimistic, optimistic + ((self.scores == own) & others).sum(1), count)
 
     def __str__(self) -> str:
-        kind = (
-            ""
-            if self.scores.dtype == torch.float32
-            else f" {str(self.scores.dtype).removeprefix('torch.')}"
-        )
+        kind = ""
+        if self.scores.dtype != torch.float32:
+            kind = f" {str(self.scores.dtype).removeprefix('torch.')}"
         if self.scores.numel() > 24:
             return f"{self.note or 'scores'}: {tuple(self.scores.shape)}{kind}"
-        rows = [[f"{x:.6g}" for x in row] for row in self.scores.double().tolist()]
-        columns = (
-            []
-            if self.exclude is None
-            else [row.nonzero().flatten().tolist() for row in self.exclude]
-        )
-        text = f"scores{kind} {str(rows).replace(chr(39), '')}, target {self.target.tolist()}"
-        return text + f", exclude columns {columns}" * bool(columns)
+        rows = ", ".join(map(_text, self.scores.double().tolist()))
+        text = f"scores{kind} [{rows}], target {self.target.tolist()}"
+        if self.exclude is None:
+            return text
+        columns = [row.nonzero().flatten().tolist() for row in self.exclude]
+        return f"{text}, exclude columns {columns}"
+
+
+def _text(scores: list[float]) -> str:
+    return f"[{', '.join(f'{x:.6g}' for x in scores)}]"
 
 
 def one(scores: Sequence[float], target: int, exclude: Sequence[int] | None = None) -> Case:
     """One ranking task; ``exclude`` lists columns."""
-    mask = (
-        None
-        if exclude is None
-        else torch.tensor([[column in exclude for column in range(len(scores))]])
-    )
+    mask = None
+    if exclude is not None:
+        mask = torch.tensor([[column in exclude for column in range(len(scores))]])
     return Case(torch.tensor([scores], dtype=torch.float32), torch.tensor([target]), mask)
 
 
@@ -140,13 +139,13 @@ def _ties() -> list[Case]:
 
 def _permuted() -> list[Case]:
     scores = [0.5, 0.9, 0.1, 0.7, 0.3]
-    orders = [[(i + shift) % 5 for i in range(5)] for shift in range(5)]
+    columns = [0, 1, 2, 3, 4]
+    orders = [columns[shift:] + columns[:shift] for shift in range(5)]
     orders += [order[::-1] for order in orders]
-    return [
-        one([scores[i] for i in order], order.index(target))
-        for target in (0, 1, 2)
-        for order in orders
-    ]
+    cases = []
+    for target, order in product((0, 1, 2), orders):
+        cases.append(one([scores[i] for i in order], order.index(target)))
+    return cases
 
 
 def _several() -> list[Case]:
@@ -155,11 +154,37 @@ def _several() -> list[Case]:
         ([0.9, 0.8, 0.7, 0.1], (0, 1, 2)),
         ([0.1, 0.9, 0.5, 0.7], (0, 2)),
     )
-    cases = [
-        stack(*(one(x, own, [i for i in relevant if i != own]) for own in relevant))
-        for x, relevant in queries
-    ]
-    return [cases[0], stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2))), *cases[1:]]
+    first, *others = (_query(scores, relevant) for scores, relevant in queries)
+    own_filters = stack(one([0.5, 0.9, 0.7], 0, [1]), one([0.5, 0.9, 0.7], 0, [2]))
+    return [first, own_filters, *others]
+
+
+def _query(scores: Sequence[float], relevant: tuple[int, ...]) -> Case:
+    """One ranking task per relevant item, which excludes the others."""
+    cases = []
+    for target in relevant:
+        cases.append(one(scores, target, [column for column in relevant if column != target]))
+    return stack(*cases)
+
+
+def _pairs_of_ranks() -> list[Case]:
+    pairs = [[k, k + 1] for k in (1, 2, 3, 5, 10, 20, 50, 100)]
+    pairs += [[2, 5], [119, 120]]
+    return [ranked(ranks, 120, f"ranks {ranks} among 120") for ranks in pairs]
+
+
+def _constant() -> list[Case]:
+    rows = [([x] * N, [0, N - 1]) for N, x in product((2, 3, 16), (0.5, 0.0, -1.0))]
+    return tasks(*rows)
+
+
+def _incomplete_batches() -> list[Case]:
+    """Batches whose last rows have the last rank, which the others seldom have."""
+    cases = []
+    for size in (3, 5, 33, 65, 129, 257, 1027):
+        ranks = [2 if i % 5 == 0 else 1 for i in range(size - 3)]
+        cases.append(ranked([*ranks, 4, 4, 4], 4, f"{size} tasks without ties"))
+    return cases
 
 
 _ROWS = tasks(([0.5, 0.9, 0.1], [1]), ([1.5, 1.9, 1.1], [0]), ([2.5, 2.9, 2.1], [2]))
@@ -205,16 +230,11 @@ MAY_RAISE = {
 MAY_RAISE |= {"integer_overflow", "float_counters"}  # an exception does not fail these
 CASES = {  # small ones first
     "plain_ranks": [ORDINARY],
-    "values": [
-        ranked(ranks, 120, f"ranks {ranks} among 120")
-        for ranks in [*([k, k + 1] for k in (1, 2, 3, 5, 10, 20, 50, 100)), [2, 5], [119, 120]]
-    ],
+    "values": _pairs_of_ranks(),
     "batch_of_one": [ranked([2], 12)],
     "filter": _filter(),
     "ties": _ties(),
-    "constant_scorer": tasks(
-        *(([x] * N, [0, N - 1]) for N in (2, 3, 16) for x in (0.5, 0.0, -1.0))
-    ),
+    "constant_scorer": _constant(),
     "nan_truth": tasks(([NAN, 0.5], [0]), ([0.5, NAN], [1]), ([0.9, NAN, 0.1, 0.5], [1])),
     "nan_candidates": tasks(([0.5, NAN], [0]), ([NAN, 0.5], [1]), ([0.5, NAN, 0.1, 0.9], [0])),
     "all_nan": tasks(([NAN] * 3, [0, 1, 2])),
@@ -235,10 +255,10 @@ CASES = {  # small ones first
     ),
     "permuted_candidates": _permuted(),
     "own_target_in_filter": tasks(
-        *(
-            ([0.5, 0.9, 0.1], [target], columns)
-            for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2]))
-        )
+        ([0.5, 0.9, 0.1], [0], [0]),
+        ([0.5, 0.9, 0.1], [0], [0, 1]),
+        ([0.5, 0.9, 0.1], [1], [1]),
+        ([0.5, 0.9, 0.1], [2], [1, 2]),
     ),
     "filter_by_finite_values": tasks(
         ([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1])
@@ -251,12 +271,7 @@ CASES = {  # small ones first
         one([0.5, 0.9, 0.1], 0, [1, 2]),
     ],
     "k_above_candidates": tasks(([0.5, 0.9], [1, 0])),
-    "last_incomplete_batch": [  # the last rows have the last rank, which the others seldom have
-        ranked(
-            [1 + (i % 5 == 0) for i in range(size - 3)] + [4] * 3, 4, f"{size} tasks without ties"
-        )
-        for size in (3, 5, 33, 65, 129, 257, 1027)
-    ],
+    "last_incomplete_batch": _incomplete_batches(),
     "padded_repeats": [stack(_ROWS[0], _ROWS[2], _ROWS[2]), stack(*_ROWS, *_ROWS[:1] * 3)],
     "integer_overflow": [
         *tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8),

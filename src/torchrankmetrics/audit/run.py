@@ -78,12 +78,9 @@ class Finding:
     def __str__(self) -> str:
         text = self.message or self.description
         if self.status == "failed":
-            got, expected = (
-                f"{x:.9g}" if isinstance(x, float) else str(x) for x in (self.got, self.expected)
-            )
-            text = f"{self.quantity} {got}, not {expected}" + f" ({self.message})" * bool(
-                self.message
-            )
+            text = f"{self.quantity} {_number(self.got)}, not {_number(self.expected)}"
+            if self.message:
+                text += f" ({self.message})"
         return f"{self.status:<8}  {self.check:<24}  {self.case}{': ' * bool(self.case)}{text}"
 
 
@@ -330,34 +327,24 @@ class Battery:
             text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise OutcomeError("error", message=text) from error
         for (name, tensor), clone in zip(given.items(), clones, strict=True):
-            # by the bytes, since NaN does not equal itself
-            as_bytes = [
-                one.contiguous().view(torch.uint8) for one in (tensor, clone) if one is not None
-            ]
-            if (
-                as_bytes
-                and not self.found["scores_unmodified"].is_failure
-                and not torch.equal(*as_bytes)
-            ):
+            is_open = not self.found["scores_unmodified"].is_failure
+            if tensor is not None and is_open and not _has_same_bytes(tensor, clone):
                 changed = OutcomeError("failed", quantity=name, got="changed", expected="as given")
                 self._put("scores_unmodified", changed, case)
-        return (
-            {str(key): value for key, value in result.items()}
-            if isinstance(result, Mapping)
-            else result
-        )
+        if not isinstance(result, Mapping):
+            return result
+        return {str(key): value for key, value in result.items()}
 
     def _faults(self, case: Case, result: Results) -> list[Fault | None]:
         """The first wrong number by each of the rules, without rules by any order of ties; None: all right."""
         ranks = case.ranks
         any_rule = case.has_nan_target or not self.rules
         if not any_rule:
-            return [
-                self._fault(case, result, right, right)
-                for right in (self._right(ranks, x) for x in self.rules)
-            ]
-        ends = (Ranks(x, None, ranks.num_candidates) for x in (ranks.optimistic, ranks.pessimistic))
-        return [self._fault(case, result, *map(self._right, ends))]
+            rights = [self._right(ranks, rule) for rule in self.rules]
+            return [self._fault(case, result, right, right) for right in rights]
+        best = Ranks(ranks.optimistic, None, ranks.num_candidates)
+        worst = Ranks(ranks.pessimistic, None, ranks.num_candidates)
+        return [self._fault(case, result, self._right(best), self._right(worst))]
 
     def _fault(self, case: Case, result: Results, bests: Results, worsts: Results) -> Fault | None:
         for key, best in bests.items():
@@ -551,6 +538,11 @@ def _read_ranks(result: Any, case: Case) -> Tensor:
     return ranks
 
 
+def _has_same_bytes(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are equal bit for bit, so that NaN equals itself."""
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
 def _is_certain(name: MetricName, num_candidates: int) -> bool:
     """Whether every rank is a hit: a step function without a step among so many candidates."""
     definition = name.definition.of_tasks
@@ -560,6 +552,10 @@ def _is_certain(name: MetricName, num_candidates: int) -> bool:
 
 def _by_row(ranks: Tensor) -> Results:
     values = ranks.double().tolist()
-    return {
-        "rank" if len(values) == 1 else f"rank[{row}]": value for row, value in enumerate(values)
-    }
+    if len(values) == 1:
+        return {"rank": values[0]}
+    return {f"rank[{row}]": value for row, value in enumerate(values)}
+
+
+def _number(value: float | str | None) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

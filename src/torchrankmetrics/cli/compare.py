@@ -139,12 +139,16 @@ def _load(sources: Sources, i: int, measures: list[Any]) -> Any:
 
 def _names(paths: list[Path]) -> list[str]:
     """Names of three or more models: those of their files, or their paths if names repeat."""
-    names = [path.stem if path.suffix in SUFFIXES else path.name for path in paths]
+    names = list(map(_name, paths))
     if len(set(names)) < len(names):
         names = displayed(paths)
     if len(set(names)) < len(names):
         raise ValueError(f"models must be different files; got {', '.join(names)}")
     return names
+
+
+def _name(path: Path) -> str:
+    return path.stem if path.suffix in SUFFIXES else path.name
 
 
 def _several(

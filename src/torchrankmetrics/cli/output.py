@@ -138,7 +138,9 @@ def split_lists(
             f"{option} must be names separated by commas, such as mrr,hits@10; got "
             f"{shorten(','.join(texts))}"
         )
-    return parts if choices is None else [check_choice(option, part, choices) for part in parts]
+    if choices is None:
+        return parts
+    return [check_choice(option, part, choices) for part in parts]
 
 
 def argument_of_cluster(option: str) -> Any:

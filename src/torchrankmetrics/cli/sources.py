@@ -194,8 +194,8 @@ def _parts(path: Path) -> list[Path]:
 
 def displayed(paths: list[Path]) -> list[str]:
     """Write paths for a table that is published: absolute ones relative to their common directory."""
-    absolute = [path for path in paths if path.is_absolute()]
-    folder = os.path.commonpath([path.parent for path in absolute]) if absolute else ""
+    parents = [path.parent for path in paths if path.is_absolute()]
+    folder = os.path.commonpath(parents) if parents else ""
     names = []
     for path in paths:
         names.append(path.relative_to(folder).as_posix() if path.is_absolute() else str(path))

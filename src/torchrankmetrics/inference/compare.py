@@ -251,19 +251,17 @@ def _values_of(run: Any, name: str, metric: Any) -> Any:
 
 
 def _runs(models: Models, name: str) -> list[Any]:
-    runs: list[Any] = (
-        list(models)
-        if isinstance(models, list | tuple) and not is_list_of_ranks(models)
-        else [models]
-    )
+    is_list = isinstance(models, list | tuple) and not is_list_of_ranks(models)
+    runs: list[Any] = list(cast("Sequence[Any]", models)) if is_list else [models]
     if not runs:
         raise ValueError(f"{name} is an empty list: pass at least one run")
-    return [
-        run
-        if is_values(run) or is_values_by_metric(run)
-        else as_evaluation(run, name, ", or a list of them")
-        for run in runs
-    ]
+    return [_run(run, name) for run in runs]
+
+
+def _run(run: Any, name: str) -> Any:
+    if is_values(run) or is_values_by_metric(run):
+        return run
+    return as_evaluation(run, name, ", or a list of them")
 
 
 def _measure(metric: Any, models: list[Evaluation]) -> Measure:
@@ -399,15 +397,14 @@ def _is_mean_over_rows(measure: Measure) -> bool:
 
 def _adjusted(found: list[Comparison], max_t: FloatArray | None = None) -> list[Comparison]:
     """Add adjusted p-values to comparisons that have p-values: those of max-T, if given, else Holm's."""
-    plain = [math.nan if row.p_value is None else row.p_value for row in found]
+    plain = np.array([row.p_value for row in found], dtype=np.float64)  # None becomes NaN
     adjusted = holm(plain) if max_t is None else np.maximum(plain, max_t)
     correction = "Holm" if max_t is None else "max-T"
-    return [
-        dataclasses.replace(
-            row, p_adjusted=None if np.isnan(p) else float(p), correction=correction
-        )
-        for row, p in zip(found, adjusted, strict=True)
-    ]
+    rows = []
+    for row, p in zip(found, adjusted, strict=True):
+        p_adjusted = None if np.isnan(p) else float(p)
+        rows.append(dataclasses.replace(row, p_adjusted=p_adjusted, correction=correction))
+    return rows
 
 
 def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
@@ -419,7 +416,11 @@ def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
     for row, (a, b) in own:
         values |= {a: row.value_a, b: row.value_b}
     best = (max if measure.higher_is_better else min)(values, key=values.__getitem__)
-    return [turned(row) if pair[1] == best else row for row, pair in own if best in pair]
+    found = []
+    for row, pair in own:
+        if best in pair:
+            found.append(turned(row) if pair[1] == best else row)
+    return found
 
 
 def _warn(rows: Sequence[Comparison], level: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations  # help() shows the names of types
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import overload
 
 from torchrankmetrics.inference.clusters import SampleSize
@@ -217,10 +218,8 @@ class _ComparisonTable(Rendered):
         columns += [Column(name, headings.get(name), metric=ROW) for name in _VALUES]
         columns += map(Column, ("p", "p_adjusted", "better", "test"))
         fields = (*_VALUES, "p_value", "p_adjusted", "better", "test")
-        cells = [
-            (one.metric, *(one.models or ()), *(getattr(one, name) for name in fields))
-            for one in self.rows
-        ]
+        read = attrgetter(*fields)
+        cells = [(one.metric, *(one.models or ()), *read(one)) for one in self.rows]
         return Tabular(columns, cells, (self._note,))
 
     @property
@@ -377,11 +376,11 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
         Column(name, headings.get(name), key=name == "metric")
         for name in (*names, "equivalent", "test")
     ]
-    verdicts = [("yes" if one.equivalent else "not shown", one.test) for one in found]
-    rows = [
-        (*(getattr(one, name) for name in names), *last)
-        for one, last in zip(found, verdicts, strict=True)
-    ]
+    read = attrgetter(*names)
+    rows = []
+    for one in found:
+        verdict = "yes" if one.equivalent else "not shown"
+        rows.append((*read(one), verdict, one.test))
     levels = (
         f"tests at {100 * first.confidence_level:g}%, intervals at {100 * first.interval_level:g}%"
     )

@@ -90,11 +90,10 @@ class Intervals(Rendered):
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        columns = (
-            Column("metric", key=True),
-            *(Column(name, metric=ROW) for name in ("value", "low", "high")),
-            *(Column(name, audience="programs") for name in ("standard_error", "effective_tasks")),
-        )
+        columns = [Column("metric", key=True)]
+        columns += [Column(name, metric=ROW) for name in ("value", "low", "high")]
+        more = ("standard_error", "effective_tasks")
+        columns += [Column(name, audience="programs") for name in more]
         size = SampleSize(self.num_tasks, self.unit, self.num_clusters, self.effective_clusters)
         note = f"{100 * self.confidence_level:g}% ({self.method}), {size}"
         return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
@@ -123,12 +122,11 @@ def check_confidence_level(
 
 def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
     """Warn of metrics whose standard error depends on too few tasks or clusters."""
-    few = [
-        f"{shorten(key)} "
-        f"({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
-        for key, number in effective_tasks.items()
-        if number < LEAST_EFFECTIVE_TASKS
-    ]
+    few = []
+    for key, number in effective_tasks.items():
+        if number < LEAST_EFFECTIVE_TASKS:
+            size = f"effective number of tasks {number:.1f}" if number else "zero variance"
+            few.append(f"{shorten(key)} ({size})")
     if few:
         warn(
             f"the interval of {', '.join(few)} may be too narrow: fewer than "

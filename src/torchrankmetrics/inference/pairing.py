@@ -202,7 +202,9 @@ def paired_rows(
     # an analysis warns of NaN scores and of repeats that differ, and raises errors that an
     # accelerator has flagged
     analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
-    ordered = [one.table_rows for one in analyses] if by_id else ranked
+    ordered = ranked
+    if by_id:
+        ordered = [one.table_rows for one in analyses]
     for run, rows, name in zip(runs, ordered, names, strict=True):
         if by_id:
             _check_same_ids(ordered[0], rows, names[0], name)
@@ -215,11 +217,12 @@ def paired_rows(
         elif not isinstance(runs[0], Collected):
             cluster = canonical_clusters(cluster, given[0], names[0])
     # queries without a relevant item come last
-    ordered = [
-        np.concatenate([rows, one.empty]) if len(one.empty) else rows
-        for rows, one in zip(ordered, analyses, strict=True)
-    ]
+    ordered = [_with_empty(rows, one.empty) for rows, one in zip(ordered, analyses, strict=True)]
     return ordered, clusters_of(cluster, ordered, names[0])
+
+
+def _with_empty(rows: Rows, empty: Rows) -> Rows:
+    return np.concatenate([rows, empty]) if len(empty) else rows
 
 
 def _of_tasks(cluster: Integers, rows: Rows) -> Rows:
@@ -310,7 +313,8 @@ def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
             lacking = _lacking(reference, first.keys(), name, model.keys(), shorten)
             raise ValueError(f"{reference} and {name} have different queries: {lacking}")
     order = sorted(first, key=str)
-    values = np.array([[model[query] for model in models] for query in order], dtype=np.float64)
+    columns = [map(model.__getitem__, order) for model in models]
+    values = np.array(list(zip(*columns, strict=True)), dtype=np.float64)
     return list(np.split(without_rounding(values).view(np.int64), len(models), axis=1))
 
 

@@ -38,11 +38,9 @@ class PairedSource(NamedTuple):
             values = [np.ascontiguousarray(rows[:, 0]).view(np.float64) for rows in self.rows]
             return [ValueSample(one) for one in values], np.arange(len(self.rows[0]))
         index = np.flatnonzero(used(self.rows[0], side, min_candidates))
-        parts = (
-            self.rows
-            if len(index) == len(self.rows[0])
-            else [part.T[:, index].T for part in self.rows]
-        )
+        parts = self.rows
+        if len(index) < len(self.rows[0]):
+            parts = [part.T[:, index].T for part in self.rows]
         return [sample_of(part, average) for part in parts], index
 
     def query_sample(

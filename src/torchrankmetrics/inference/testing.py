@@ -65,11 +65,11 @@ def tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float, 
     """Tango's score interval of the difference of two paired shares."""
     z = float(stats.norm.ppf((1 + level) / 2))
     start = (only_a - only_b) / n
-    low, high = (
-        bisected(lambda delta: _score(only_a, only_b, n, delta) > z, end, start, 50)
-        for end in (-1.0, 1.0)
-    )
-    return low, high
+
+    def is_rejected(delta: float) -> bool:
+        return _score(only_a, only_b, n, delta) > z
+
+    return bisected(is_rejected, -1.0, start, 50), bisected(is_rejected, 1.0, start, 50)
 
 
 def _score(only_a: float, only_b: float, n: float, delta: float) -> float:

@@ -307,11 +307,15 @@ def _draw_lines(ax: Axes, lines: Sequence[Line]) -> None:
     rows = range(len(lines))
     lows = [row.low for _, row in lines]
     highs = [row.high for _, row in lines]
-    centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
+    centers = [_center(row) for _, row in lines]
     ax.hlines(rows, lows, highs, color="0.55", linewidth=5)
     ax.plot(centers, rows, "|", color=draw.ink(ax), markersize=10, markeredgewidth=1.8)
     for y, (_, row) in enumerate(lines):
         draw.beside(ax, y, _numbers(row))
+
+
+def _center(row: Interval | Comparison) -> float:
+    return row.difference if isinstance(row, Comparison) else row.value
 
 
 def _lines(named: Mapping[str, Result], metrics: Sequence[str] | None) -> list[Line]:
@@ -437,7 +441,7 @@ def _largest_groups(group: IntArray, most: int) -> tuple[list[int], int]:
 def _draw_pairs(ax: Axes, pairs: Sequence[PairedMeasure], confidence_level: float) -> None:
     """Draw a difference with its interval per row, filled if it is significant after Holm's correction."""
     found = [pair.comparison(confidence_level) for pair in pairs]
-    p = holm([np.nan if one.p_value is None else one.p_value for one in found])
+    p = holm(np.array([one.p_value for one in found], dtype=np.float64))  # None becomes NaN
     lows = [one.low for one in found]
     highs = [one.high for one in found]
     ax.hlines(range(len(pairs)), lows, highs, color="0.55", linewidth=2.2)

@@ -7,10 +7,10 @@ import os
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
+from itertools import groupby, starmap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack
@@ -240,14 +240,10 @@ class Rendered(ABC):
     def to_markdown(self, **style: Unpack[Style]) -> str:
         """Write a table in Markdown; headings above headings become their first words."""
         table, columns = self._styled(**style)
-        lines = [
-            [_markdown(f"{one.above} {one.title}".strip()) for one in columns],
-            ["---:" if one.is_number else "---" for one in columns],
-            *(
-                [_markdown(*cell) for cell in row]
-                for row in zip(*(one.cells for one in columns), strict=True)
-            ),
-        ]
+        lines = [[_markdown(f"{one.above} {one.title}".strip()) for one in columns]]
+        lines.append(["---:" if one.is_number else "---" for one in columns])
+        for row in _cells_by_row(columns):
+            lines.append([_markdown(*cell) for cell in row])
         notes = "".join(f"\n\n{_markdown(visible(note))}" for note in table.notes)
         return "\n".join(f"| {' | '.join(line)} |" for line in lines) + notes
 
@@ -444,9 +440,12 @@ def _latex_heads(columns: Sequence[Printed]) -> list[str]:
     return [_latex_line(above), " ".join(rules), titles]
 
 
+def _cells_by_row(columns: Sequence[Printed]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(one.cells for one in columns), strict=True)
+
+
 def _latex_body(columns: Sequence[Printed]) -> list[str]:
-    rows = zip(*(one.cells for one in columns), strict=True)
-    return [_latex_line(_latex_cell(*cell) for cell in row) for row in rows]
+    return [_latex_line(starmap(_latex_cell, row)) for row in _cells_by_row(columns)]
 
 
 def _latex_cell(text: str, bold: bool, mark: str) -> str:
@@ -473,9 +472,8 @@ def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str
     if not ends and chosen is None and decimals > 3 and 0 < abs(value) < 1e-3 and not percent:
         return f"{value:.3g}"  # few significant digits would remain
     decimals = max(decimals - 2 * percent, 0) if chosen is None else chosen
-    first, *limits = (
-        f"{number * (100 if percent else 1):.{decimals}f}" for number in (value, *ends)
-    )
+    unit = 100 if percent else 1
+    first, *limits = (f"{number * unit:.{decimals}f}" for number in (value, *ends))
     return f"{first} [{', '.join(limits)}]" if limits else first
 
 
@@ -497,28 +495,22 @@ def _lines(column: Printed) -> list[str]:
     ]
     width = max(map(_width, texts))
     pads = [" " * (width - _width(text)) for text in texts]
-    head, *body = (
-        pad + text if column.is_number else text + pad
-        for pad, text in zip(pads, texts, strict=True)
-    )
-    return [head, "-" * width, *body]
+    lines = [text + pad for text, pad in zip(texts, pads, strict=True)]
+    if column.is_number:
+        lines = [pad + text for text, pad in zip(texts, pads, strict=True)]
+    return [lines[0], "-" * width, *lines[1:]]
 
 
 def _block(columns: list[tuple[Printed, list[str]]]) -> str:
     """Columns next to each other, below the texts that neighboring ones share."""
     parts = []
     for text, group in groupby(columns, key=lambda one: one[0].above):
-        part = [
-            text,
-            *(_GAP.join(cells) for cells in zip(*(lines for _, lines in group), strict=True)),
-        ]
+        rows = zip(*(lines for _, lines in group), strict=True)
+        part = [text, *map(_GAP.join, rows)]
         width = max(map(_width, part[:2]))
-        parts.append(
-            [
-                line + ("-" if i == 2 else " ") * (width - _width(line))
-                for i, line in enumerate(part)
-            ]
-        )
+        padded = [line + " " * (width - _width(line)) for line in part]
+        padded[2] = part[2] + "-" * (width - _width(part[2]))  # the rule below the headings
+        parts.append(padded)
     lines = [_GAP.join(line).rstrip() for line in zip(*parts, strict=True)]
     return "\n".join(lines[not any(one.above for one, _ in columns) :])
 
@@ -555,18 +547,18 @@ def _latex(text: str, bold: bool = False, mark: str = "") -> str:
     """Escape a text for LaTeX; a hyphen before a number is a minus sign."""
     escaped = visible(unicodedata.normalize("NFC", text)).translate(_LATEX)
     escaped = re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
-    return (rf"\textbf{{{escaped}}}" if bold else escaped) + (
-        rf"\textsuperscript{{{_latex(mark)}}}" if mark else ""
-    )
+    if bold:
+        escaped = rf"\textbf{{{escaped}}}"
+    return escaped + rf"\textsuperscript{{{_latex(mark)}}}" if mark else escaped
 
 
 def _spans(columns: Sequence[Printed]) -> list[tuple[str, list[int]]]:
     """Texts above the headings with the numbers of their columns, from 1; empty if there are none."""
     numbers = range(1, len(columns) + 1)
-    found = [
-        (text, list(group)) for text, group in groupby(numbers, key=lambda i: columns[i - 1].above)
-    ]
-    return found if any(text for text, _ in found) else []
+    groups = groupby(numbers, key=lambda i: columns[i - 1].above)
+    found = [(text, list(group)) for text, group in groups]
+    has_texts = any(text for text, _ in found)
+    return found if has_texts else []
 
 
 def render(template: str, **names: Any) -> str:

@@ -92,23 +92,24 @@ class Averages(Rendered):
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        columns = [
-            *(Column(name, key=True) for name in ("metric", "model")),
-            *(Column(name, audience="programs") for name in ("mean", "low", "high")),
+        columns = [Column("metric", key=True), Column("model", key=True)]
+        columns += [Column(name, audience="programs") for name in ("mean", "low", "high")]
+        columns += [
             Column("interval", "mean over datasets", audience="people", metric=ROW),
-            *(Column("mean_rank", "mean rank", digits=2), Column("best"), Column("won")),
-            *(Column("beyond_chance", "better than random"), Column("datasets")),
+            Column("mean_rank", "mean rank", digits=2),
+            Column("best"),
+            Column("won"),
+            Column("beyond_chance", "better than random"),
+            Column("datasets"),
         ]
         lines: list[list[Cell]] = []
         for one in self.measures:
-            top = (max if one.higher_is_better else min)(
-                self.rows[one.key, model].value for model in self.models
-            )
+            best_of = max if one.higher_is_better else min
+            top = best_of(self.rows[one.key, model].value for model in self.models)
             for model in self.models:
                 value, low, high, *counts = self.rows[one.key, model]
-                printed = Styled(
-                    value, low, high, digits=3 if abs(value) < 10 else 1, bold=value == top
-                )
+                digits = 3 if abs(value) < 10 else 1
+                printed = Styled(value, low, high, digits=digits, bold=value == top)
                 lines.append([one.key, model, value, low, high, printed, *counts])
         return Tabular(columns, lines, self.notes)
 
@@ -178,9 +179,10 @@ def complete_values(table: StudyTable, one: Measure) -> tuple[list[str], FloatAr
         raise ValueError(
             f"{one.key!r} has no direction, so that no model is best by it: choose another metric"
         )
-    values = np.array(
-        [[table.value(one.key, model, data) for model in table.models] for data in table.datasets]
-    )
+    rows = []
+    for data in table.datasets:
+        rows.append([table.value(one.key, model, data) for model in table.models])
+    values = np.array(rows)
     known = ~np.isnan(values).any(1)
     if not known.any():
         raise ValueError(

@@ -207,9 +207,7 @@ def _mean_by_flips(
 
 
 def _pooled(parts: Sequence[Units]) -> Units:
-    return Units(
-        np.concatenate([part.weight for part in parts]),
-        np.concatenate([part.sums for part in parts]),
-        np.concatenate([part.count for part in parts]),
-        clustered=any(part.clustered for part in parts),
-    )
+    weight = np.concatenate([part.weight for part in parts])
+    sums = np.concatenate([part.sums for part in parts])
+    count = np.concatenate([part.count for part in parts])
+    return Units(weight, sums, count, clustered=any(part.clustered for part in parts))

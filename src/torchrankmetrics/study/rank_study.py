@@ -257,11 +257,14 @@ class RankStudy:
         """Read the metrics of a table, among them names of given values that are not metrics of the package."""
         check_choice("view", view, (None, *VIEWS))
         foreign = {
-            name for run in self.runs.values() for name in run.values if known_measure(name) is None
+            name: Measure(ValueDefinition(name))
+            for run in self.runs.values()
+            for name in run.values
+            if known_measure(name) is None
         }
         if foreign and not isinstance(metrics, Mapping):
             entries: list[Any] = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
-            metrics = [Measure(ValueDefinition(one)) if one in foreign else one for one in entries]
+            metrics = [foreign.get(one, one) for one in entries]
         measures = list(Selection(view or "base").measures(metrics).values())
         if not measures:
             raise ValueError("metrics is empty: name at least one")

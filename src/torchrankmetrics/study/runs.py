@@ -68,10 +68,10 @@ def _no_file(pattern: str | os.PathLike[str], base: Path) -> str:
     start = f"no file matches {shorten(os.fspath(pattern))}"
     if not base.is_dir():
         return f"{start}: the directory {str(base)!r} does not exist"
-    names = sorted(
-        (f"{entry.name}/" if entry.is_dir() else entry.name for entry in base.iterdir()),
-        key=natural,
-    )
+    names = []
+    for entry in base.iterdir():
+        names.append(f"{entry.name}/" if entry.is_dir() else entry.name)
+    names.sort(key=natural)
     listed = ", ".join(names[:5]) or "nothing"
     return f"{start}; {str(base)!r} contains {listed}{', ...' if len(names) > 5 else ''}"
 
@@ -257,17 +257,15 @@ class DataSet:
         # in the order of their models
         self.metric = metric
         self.runs = runs
-        self.models = {
-            name: list(group) for name, group in groupby(runs, key=lambda run: run.run.model)
-        }
+        by_model = groupby(runs, key=lambda run: run.run.model)
+        self.models = {name: list(group) for name, group in by_model}
         # the tasks that most runs share
         tasks = mode([run.tasks for run in runs if run.tasks] or [""])
         self.reference = next(run for run in runs if run.tasks == tasks)
-        self.aligned = {
-            model: own
-            for model, own in self.models.items()
-            if tasks and all(run.tasks == tasks for run in own)
-        }
+        self.aligned = {}
+        for model, group in self.models.items():
+            if tasks and all(run.tasks == tasks for run in group):
+                self.aligned[model] = group
         if metric:  # read together, so that differences of rounding are zero
             aligned = [run for runs in self.aligned.values() for run in runs]
             values = [run.run.values[metric] for run in aligned]

@@ -128,7 +128,9 @@ class StudyTable(Rendered):
         columns = [Column("model" if by_model else "dataset", key=True), *self._columns(inner)]
         lines: list[Sequence[Entry]] = []
         for name in outer:
-            places = [(name, other) if by_model else (other, name) for other in inner]
+            places = [(name, other) for other in inner]
+            if not by_model:
+                places = [place[::-1] for place in places]
             cells = [self._entry(one, *place) for place in places for one in self.measures]
             lines.append([name or "chance", *cells])
         return Tabular(columns, lines, self.notes)
@@ -322,11 +324,7 @@ class StudyTable(Rendered):
         pairs = _pairs(self.results).items()
         own = self.baseline
         return _holm(
-            {
-                (key, b if a == own else a, data): p
-                for (key, data, a, b), p in pairs
-                if own in (a, b)
-            }
+            {(key, _other(own, a, b), data): p for (key, data, a, b), p in pairs if own in (a, b)}
         )
 
 
@@ -398,4 +396,8 @@ def _ranked(
 
 def _against_others(adjusted: Mapping[Pair, float], name: str) -> dict[str, float]:
     """P-values of a model against each of the others."""
-    return {b if a == name else a: p for (a, b), p in adjusted.items() if name in (a, b)}
+    return {_other(name, a, b): p for (a, b), p in adjusted.items() if name in (a, b)}
+
+
+def _other(name: str | None, a: str, b: str) -> str:
+    return b if a == name else a

@@ -225,12 +225,14 @@ def from_frame(frame: Any) -> Tensor:
         raise TypeError(
             f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict"
         )
-    # object for extension dtypes such as Int64
-    columns = [
-        part.to_numpy(None if isinstance(part.dtype, np.dtype) else object)
-        for _, part in frame.items()
-    ]
+    columns = [_plain_array(column) for _, column in frame.items()]
     return from_columns(list(frame.columns), columns, "frame")
+
+
+def _plain_array(column: Any) -> Array:
+    """Return a column as an array, of objects for extension dtypes such as Int64."""
+    values: Array = column.to_numpy(None if isinstance(column.dtype, np.dtype) else object)
+    return values
 
 
 def to_frame(rows: Tensor) -> "pandas.DataFrame":

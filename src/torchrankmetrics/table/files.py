@@ -282,10 +282,7 @@ def _parts(source: Source | Iterable[Source]) -> list[Source]:
     for path in sources:
         folder = Path(path)
         files = [file.relative_to(folder) for file in _parquet_in(path) if file.is_file()]
-        # engines write their own files under names that begin with _ or .
-        files = [
-            file for file in files if not any(part.startswith(("_", ".")) for part in file.parts)
-        ]
+        files = [file for file in files if not _is_of_engine(file)]
         if nested := [str(folder / file) for file in files if len(file.parts) > 1]:
             remedy = (
                 "read partitions (name=value) with RankTable.from_pandas(pandas.read_parquet(...))"
@@ -293,15 +290,19 @@ def _parts(source: Source | Iterable[Source]) -> list[Source]:
             raise ValueError(
                 f"{folder} must contain the files of one table, got {min(nested)}; {remedy}"
             )
-        parts += [folder / file for file in sorted(files, key=lambda file: natural(file.name))] or [
-            path
-        ]
+        files.sort(key=lambda file: natural(file.name))
+        parts += [folder / file for file in files] or [path]
     if any(map(os.path.isdir, parts)) or not parts:
         raise ValueError(
             "there is no .parquet file to read in "
             f"{', '.join(map(str, sources)) or 'an empty list'}"
         )
     return parts
+
+
+def _is_of_engine(file: Path) -> bool:
+    """Whether an engine wrote a file for itself, under a name that begins with _ or a dot."""
+    return any(part.startswith(("_", ".")) for part in file.parts)
 
 
 def _pyarrow() -> Any:
@@ -347,8 +348,9 @@ def _opened(path: Source, content: bytes, max_bytes: int) -> Any:
 
 def _names(parquet: Any) -> list[tuple[str, str]]:
     """Names of columns in the file and here, without indices (``__name``) of pandas and Dask."""
-    names = [name for name in parquet.schema_arrow.names if not name.startswith("__")]
-    return [(name, "optimistic" if name == "rank" else name) for name in names]
+    here = {"rank": "optimistic"}
+    names = parquet.schema_arrow.names
+    return [(name, here.get(name, name)) for name in names if not name.startswith("__")]
 
 
 def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
