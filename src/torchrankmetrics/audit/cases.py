@@ -31,12 +31,12 @@ class Case:
 
     @cached_property
     def has_nan_target(self) -> bool:
-        """Whether any rank that is not too good is right: a NaN score of the target may also count as a miss."""
+        """Whether any rank that is not too good is right: a NaN target may also be a miss."""
         return bool(self.scores.gather(1, self.target[:, None]).isnan().any())
 
     @cached_property
     def ranks(self) -> Ranks:
-        """The right ranks. A NaN candidate counts as better than the target, a NaN target ranks last."""
+        """The right ranks: a NaN candidate is better than the target, a NaN target ranks last."""
         own = self.scores.gather(1, self.target[:, None])
         nan = self.scores.isnan()
         others = (
@@ -78,7 +78,7 @@ def one(scores: Sequence[float], target: int, exclude: Sequence[int] | None = No
 
 
 def tasks(*rows: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> list[Case]:
-    """One case per target of each row: (scores, targets), or (scores, targets, excluded columns)."""
+    """One case per target of each row (scores, targets), or (scores, targets, excluded)."""
     cases = [one(scores, target, *out) for scores, targets, *out in rows for target in targets]
     return [replace(case, scores=case.scores.to(dtype)) for case in cases]
 
@@ -92,7 +92,7 @@ def stack(*cases: Case) -> Case:
 
 
 def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
-    """One ranking task per rank among ``width`` candidates, without ties; all scores of the batch differ."""
+    """One ranking task per rank among ``width`` candidates; all scores of the batch differ."""
     rows = []
     targets = [1 + i % (width - 2) for i in range(len(ranks))]
     for i, (rank, target) in enumerate(zip(ranks, targets, strict=True)):
@@ -182,7 +182,7 @@ def _incomplete_batches() -> list[Case]:
     """Batches whose last rows have the last rank, which the others seldom have."""
     cases = []
     for size in (3, 5, 33, 65, 129, 257, 1027):
-        ranks = [2 if i % 5 == 0 else 1 for i in range(size - 3)]
+        ranks = ([2, 1, 1, 1, 1] * size)[: size - 3]
         cases.append(ranked([*ranks, 4, 4, 4], 4, f"{size} tasks without ties"))
     return cases
 

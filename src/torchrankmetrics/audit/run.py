@@ -1,4 +1,4 @@
-"""Runs the checks on one evaluator, in an order in which a fault fails few of them; findings and reports."""
+"""Runs the checks on one evaluator, in an order in which a fault fails few; findings, reports."""
 
 import json
 import math
@@ -121,11 +121,12 @@ class Report:
         rule = " or ".join(self.ties) or (
             "no rule" if self["ties"].status == "failed" else "unknown"
         )
-        head = f"{self.evaluator}: {len(self.failures)} of {len(self.findings)} checks failed; ties: {rule}"
+        number = f"{len(self.failures)} of {len(self.findings)}"
+        head = f"{self.evaluator}: {number} checks failed; ties: {rule}"
         return "\n".join([head, *map(str, self.findings)])
 
     def to_dict(self) -> dict[str, object]:
-        """Return a dict with evaluator, ties, and checks, one record each; NaN and infinite values are strings."""
+        """Return a dict with evaluator, ties and checks; NaN and infinite values are strings."""
         checks = [asdict(finding) for finding in self.findings]
         for check in checks:
             check |= {
@@ -190,7 +191,7 @@ def audit(
 def assert_evaluator(
     evaluator: Evaluator, ties: str | None = None, *, max_candidates: int = MAX_CANDIDATES
 ) -> None:
-    """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
+    """Raise AssertionError with all failed checks and smallest cases; arguments as in ``audit``.
 
     Args:
         evaluator (callable): (scores, target, exclude) -> ranks or a dict of metrics.
@@ -217,7 +218,7 @@ def assert_evaluator(
 
 
 class OutcomeError(Exception):
-    """The end of a check: a wrong result, an exception of the evaluator, or nothing to compare; fields of a finding."""
+    """The end of a check: a wrong result, an exception or nothing to compare; finding fields."""
 
     def __init__(self, status: Status, **fields: Any) -> None:
         super().__init__(status)
@@ -226,7 +227,7 @@ class OutcomeError(Exception):
 
 
 class Battery:
-    """One audit: an evaluator, what it returns, the tie rules that its results follow, and the findings so far."""
+    """One audit: an evaluator, its results, the tie rules that they follow, and the findings."""
 
     def __init__(self, evaluator: Evaluator, ties: RankType | None, max_candidates: int) -> None:
         self.evaluator = evaluator
@@ -271,7 +272,7 @@ class Battery:
         )
 
     def _results(self, case: Case, is_first: bool = False) -> Results:
-        """Call the evaluator with copies and read its result; the first one shows whether it returns metrics."""
+        """Call the evaluator with copies and read its result; the first shows if it has metrics."""
         result = self._call(case)
         if is_first and isinstance(result, Mapping):
             self._read_names(result)
@@ -294,7 +295,8 @@ class Battery:
         self.unknown = [key for key in result if key not in self.metrics]
         if not self.metrics:
             raise ValueError(
-                f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}"
+                "evaluator must name metrics such as mrr, mr or hits@10 in its dict; got "
+                f"{[*result]}"
             )
 
     def _read_values(self, result: Mapping[str, Any], metrics: Iterable[str]) -> Results:
@@ -314,9 +316,7 @@ class Battery:
 
     def _call(self, case: Case) -> Any:
         given = {"scores": case.scores, "target": case.target, "exclude": case.exclude}
-        clones: list[Any] = [
-            None if tensor is None else tensor.clone() for tensor in given.values()
-        ]
+        clones: list[Any] = list(map(_cloned, given.values()))
         try:
             result = self.evaluator(*clones)
         except NotImplementedError as error:
@@ -336,7 +336,7 @@ class Battery:
         return {str(key): value for key, value in result.items()}
 
     def _faults(self, case: Case, result: Results) -> list[Fault | None]:
-        """The first wrong number by each of the rules, without rules by any order of ties; None: all right."""
+        """The first wrong number by each rule, or by any order of ties; None: all right."""
         ranks = case.ranks
         any_rule = case.has_nan_target or not self.rules
         if not any_rule:
@@ -372,7 +372,7 @@ class Battery:
         return {key: values[measure.key] for key, measure in measures.items()}
 
     def _compared(self, ranks: Ranks) -> dict[str, MetricName]:
-        """The metrics that are defined for ranks; hits at k with at most k candidates have a check of their own."""
+        """The metrics that are defined for ranks; certain hits at k have a check of their own."""
         fewest = int(ranks.num_candidates.min())
 
         def is_compared(name: MetricName) -> bool:
@@ -398,7 +398,7 @@ class Battery:
         self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), **outcome.fields)
 
     def _compare(self, name: str) -> None:
-        """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
+        """Compare all cases: the first wrong number, else the first exception, else passed."""
         self.check = name
         found = dict[Status, tuple[OutcomeError, Case | str]]()
         more = [largest()] if name == "float_counters" and self.max_candidates >= LARGEST else []
@@ -447,7 +447,7 @@ class Battery:
             )
 
     def _failure(self, wrong: Sequence[Fault], twice: bool) -> "OutcomeError":
-        """The outcome of a case that is wrong by every rule for ties, from the fault by each rule."""
+        """The outcome of a case that is wrong by every tie rule, from the fault by each rule."""
         quantity, got, expected = wrong[0]
         rules: dict[float | str, str] = {}
         for rule, (*_, value) in zip(self.rules, wrong, strict=False):
@@ -536,6 +536,10 @@ def _read_ranks(result: Any, case: Case) -> Tensor:
         expected = f"shape {tuple(case.target.shape)}"
         raise OutcomeError("failed", quantity="result", got=got, expected=expected)
     return ranks
+
+
+def _cloned(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.clone()
 
 
 def _has_same_bytes(a: Tensor, b: Tensor) -> bool:

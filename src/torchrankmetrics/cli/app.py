@@ -57,7 +57,7 @@ def options_of(command: str) -> dict[str, str]:
 
 
 def _main() -> None:
-    """Metrics, intervals and comparisons of saved ranks or TREC runs; published numbers against guessing.
+    """Metrics, intervals and comparisons of saved ranks or TREC runs; published numbers adjusted.
 
     An adjusted index is 0 for guessing and 1 for perfect ranks, whatever the numbers of
     candidates; a z-score grows with the number of tasks.

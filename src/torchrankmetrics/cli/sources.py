@@ -164,7 +164,7 @@ def open_sources(
 
 
 def _may_hold_ranks(path: Path) -> bool:
-    """Whether a file may be a table of ranks, by its suffix or the names of its columns; else it holds qrels."""
+    """Whether a file may be a table of ranks, by its suffix and its columns; else it has qrels."""
     if path.suffix in (".npz", ".parquet") or not path.is_file():
         return True
     if path.suffix not in SUFFIXES:
@@ -193,7 +193,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def displayed(paths: list[Path]) -> list[str]:
-    """Write paths for a table that is published: absolute ones relative to their common directory."""
+    """Write paths for a published table: absolute ones relative to their common directory."""
     parents = [path.parent for path in paths if path.is_absolute()]
     folder = os.path.commonpath(parents) if parents else ""
     names = []

@@ -1,4 +1,4 @@
-"""Results of comparisons: paired differences with intervals and p-values, and how they are printed."""
+"""Results of comparisons: paired differences with intervals, p-values, and their print."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -94,7 +94,7 @@ class Comparison(Rendered):
 
     @property
     def better(self) -> str | None:
-        """Name of the significantly better model, "a" or "b" if they have no names; None if neither is."""
+        """Name of the significantly better model, "a" or "b" without names; None if neither is."""
         if self.higher_is_better is None or not self.is_significant:
             return None
         first, second = self.models or ("a", "b")
@@ -102,7 +102,7 @@ class Comparison(Rendered):
 
     @property
     def direction(self) -> str:
-        """The better model in words, as "a is better: lower MR"; "" for a metric without a direction."""
+        """The better model in words, as "a is better: lower MR"; "" without a direction."""
         if self.higher_is_better is None:
             return ""
         end = "higher" if self.higher_is_better else "lower"
@@ -127,7 +127,7 @@ class Comparison(Rendered):
 
     @property
     def monte_carlo_error(self) -> float | None:
-        """Standard error of the p-value due to random flips; 0 if it is exact or a bound, None without a p-value."""
+        """Standard error of p due to random flips; 0 if exact or a bound, None without p."""
         if self.p_value is None:
             return None
         if self.permutations is None or self._is_bound:
@@ -181,7 +181,8 @@ class Comparison(Rendered):
         direction = self.direction and f"; {self.direction}"
         return (
             f"{self.label}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, {self._p_text}; {self.size}"
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, "
+            f"{self._p_text}; {self.size}"
             f"{direction}{self._seeds_text}"
         )
 
@@ -234,7 +235,7 @@ class _ComparisonTable(Rendered):
 
 @dataclass(frozen=True)
 class Comparisons(_ComparisonTable):
-    """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics.
+    """One ``Comparison`` per metric, ``result["mrr"]``; p-values adjusted for their number.
 
     Attributes:
         rows (tuple): in the order of the metrics.
@@ -256,7 +257,7 @@ class Comparisons(_ComparisonTable):
 
 @dataclass(frozen=True)
 class PairwiseComparisons(_ComparisonTable):
-    """Comparisons of several models: one per metric and pair, with p-values adjusted for their number.
+    """Comparisons of several models: one per metric and pair, with adjusted p-values.
 
     ``result["mrr"]`` has the comparisons of a metric, ``result["mrr", "a", "b"]`` the one of two
     models, as a - b.

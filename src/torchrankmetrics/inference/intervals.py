@@ -145,7 +145,7 @@ def confidence_intervals(
     n_resamples: int,
     seed: int,
 ) -> Intervals:
-    """Compute the intervals of all measures that are estimates, for ``RankCollection.confidence_intervals``."""
+    """Compute the intervals of all measures that are estimates, for ``RankCollection``."""
     confidence_level = check_confidence_level(confidence_level)
     check_choice("method", method, METHODS)
     check_int("n_resamples", n_resamples, 100)

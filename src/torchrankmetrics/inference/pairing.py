@@ -1,4 +1,4 @@
-"""Arguments of comparisons: ranks or values of several models, aligned on the same ranking tasks or queries."""
+"""Arguments of comparisons: ranks or values of models, aligned on the same tasks or queries."""
 
 import math
 import os
@@ -98,7 +98,7 @@ def is_list_of_ranks(given: object) -> bool:
 
 
 def as_evaluation(given: object, name: str, instead: str = "") -> Evaluation:
-    """Return ranks as ``Ranks`` or ``RankTable``: arrays have unknown numbers of candidates, frames have columns."""
+    """Return ranks as ``Ranks`` (arrays, without numbers of candidates) or ``RankTable``."""
     if isinstance(given, HasArray) and hasattr(given, "columns"):
         return RankTable.from_pandas(cast("Any", given))
     if isinstance(given, HasArray) or is_list_of_ranks(given):
@@ -124,7 +124,8 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
         )
         if isinstance(evaluation, str | os.PathLike):
             raise TypeError(
-                f"{name} must be ranks, got a path: pass RankTable.load({shorten(os.fspath(evaluation))})"
+                f"{name} must be ranks, got a path: pass "
+                f"RankTable.load({shorten(os.fspath(evaluation))})"
             )
         if one_number(evaluation) is not None:
             raise TypeError(
@@ -132,7 +133,10 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
                 f"{shorten(evaluation)}. Two averages cannot be compared"
             )
         if isinstance(evaluation, Mapping):
-            remedy = "one value per query, {query: value}; of a run rank_run(qrels, run) of integrations.trec"
+            remedy = (
+                "one value per query, {query: value}; of a run rank_run(qrels, run) of "
+                "integrations.trec"
+            )
         raise TypeError(
             f"{name} must be a RankTable, a RankCollection, Ranks or an array of ranks{instead}, "
             f"got {type(evaluation).__name__}; pass {remedy}"
@@ -169,7 +173,7 @@ def _have_ids(runs: Sequence[Rows], names: Sequence[str]) -> bool:
 
 
 def _check_order(run: Evaluation, rows: Rows, num_tasks: int, name: str, first: str) -> None:
-    """Check that rows without sample ids are as many as those of the first run, and in the order of the tasks."""
+    """Check that rows without sample ids are as many as in the first run, and not reordered."""
     if not _has_order(run, rows):
         raise ValueError(
             f"{name} has no sample ids and its rows are sorted or merged, as table(), "
@@ -188,7 +192,7 @@ def _check_order(run: Evaluation, rows: Rows, num_tasks: int, name: str, first: 
 def paired_rows(
     runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
 ) -> tuple[list[Rows], Clusters | None]:
-    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and their clusters.
+    """Rows of every run in one order of tasks, by (side, sample id) or as given; and clusters.
 
     Behind the tasks are the queries without a relevant item.
     """
@@ -233,7 +237,7 @@ def _of_tasks(cluster: Integers, rows: Rows) -> Rows:
 
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:
-    """Whether rows without sample ids are in input order: as compact() and table() sort them, they have lost it."""
+    """Whether rows without sample ids are in input order, which compact() and table() lose."""
     if (
         isinstance(run, RankTable)
         and len(rows) > 1
@@ -271,7 +275,7 @@ def _task(place: tuple[int, int]) -> str:
 
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
-    """Raise a ValueError if tasks differ in anything except their ranks; rows (n, 10) of both, in one order."""
+    """Raise a ValueError if tasks of rows (n, 10), in one order, differ except in their ranks."""
     one = Columns(a)
     other = Columns(b)
     columns = {
@@ -319,7 +323,7 @@ def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
 
 
 def without_rounding(values: FloatArray) -> FloatArray:
-    """Make values (Q, models) of a query equal that differ by rounding, as float32 and float64 do."""
+    """Make values (Q, models) of a query equal that differ by the rounding of float32 or 64."""
     order = np.argsort(values, axis=1, kind="stable")
     ascending = np.take_along_axis(values, order, 1)
     size = np.abs(ascending)

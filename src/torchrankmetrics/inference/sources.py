@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PairedSource(NamedTuple):
-    """Samples of several runs from rows in one order of tasks or values, with the index of a row of each entry."""
+    """Samples of runs from rows in one order of tasks or values, with a row of each entry."""
 
     rows: Sequence[Rows]
 
@@ -50,7 +50,7 @@ class PairedSource(NamedTuple):
         average: Average,
         empty_queries: EmptyQueries | None = None,
     ) -> tuple[Sequence[Sample], IntArray]:
-        """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
+        """Queries of every run on which the metric is defined; ValueError if queries differ."""
         from torchrankmetrics.table.queries import queries_of, used_queries
 
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
@@ -109,7 +109,7 @@ def _have_same_sizes(found: "Sequence[QuerySample]") -> bool:
 
 
 class ClusteredSource:
-    """Samples of an evaluation with the clusters of their entries; without clusters equal entries are counted."""
+    """Samples of an evaluation with the clusters of their entries, or of counted equal entries."""
 
     def __init__(self, analysis: Analysis, cluster: Cluster | None) -> None:
         self.analysis = analysis

@@ -1,4 +1,4 @@
-"""Tables of results: columns, cells and notes; writers of text, Markdown, LaTeX, HTML, CSV and JSON; HTML pages."""
+"""Tables of results: columns, cells and notes, and their writers; HTML pages."""
 
 import csv
 import json
@@ -67,7 +67,7 @@ _KEY = re.compile(
 
 
 def paper_name(key: str) -> str:
-    """Name a metric as papers print it: "MRR" for mrr, "Hits@10 (tail)" for tail_hits_at_10; other keys as they are."""
+    """Name a metric as papers print it: "MRR" for mrr, "Hits@10 (tail)" for tail_hits_at_10."""
     match = _KEY.fullmatch(key)
     if not match or match[3] not in _SHARES | _OTHERS:
         return key
@@ -85,7 +85,7 @@ def _is_share(key: str) -> bool:
 
 
 def name_of(number: int, names: Names, argument: str = "names", kind: str = "group") -> int | str:
-    """Return the name of an id, or the id without names; errors name ``argument`` and the ``kind`` of id."""
+    """Return the name of an id, or the id; errors name ``argument`` and the ``kind`` of id."""
     if names is None:
         return number
     if isinstance(names, str):
@@ -114,7 +114,7 @@ class PValue(float):
 
 @dataclass(frozen=True)
 class Styled:
-    """A cell with an interval, decimals of its own, bold print, or a raised mark that a note of the table explains."""
+    """A cell with an interval, its own decimals, bold print, or a mark that a note explains."""
 
     value: Plain
     low: float = math.nan
@@ -147,7 +147,7 @@ class Column:
 
 
 class Printed(NamedTuple):
-    """A column as text: cells are (text, bold, mark); columns of numbers are aligned on the right."""
+    """A column as text: cells are (text, bold, mark); numbers are aligned on the right."""
 
     title: str
     above: str
@@ -155,21 +155,29 @@ class Printed(NamedTuple):
     is_number: bool
     cells: list[tuple[str, bool, str]]
 
+    @property
+    def alignment(self) -> str:
+        """Alignment in LaTeX."""
+        return "r" if self.is_number else "l"
+
 
 # text that spreadsheets execute, not numbers
 _FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")
 _GAP = "  "
+_RULES = {"r": "---:", "l": "---"}  # of Markdown, by alignment
 
 
 class Style(TypedDict, total=False):
-    """How ``to_markdown``, ``to_latex`` and ``to_html`` print a table; they name metrics as papers do (MRR, Hits@10).
+    """How ``to_markdown``, ``to_latex`` and ``to_html`` print a table.
+
+    They name metrics as papers do (MRR, Hits@10).
 
     Attributes:
         percent (bool): whether to multiply values of metrics that are at most 1 by 100.
         digits (int): decimals of values of metrics.
         labels (dict): text to print instead of a key of a metric, a name of a model or dataset, or
             a heading.
-        baseline, stars (str, bool): marks of the tables of ``RankStudy``; others raise a ValueError.
+        baseline, stars (str, bool): marks of tables of ``RankStudy``; ValueError for others.
     """
 
     percent: bool
@@ -180,7 +188,7 @@ class Style(TypedDict, total=False):
 
 
 class Rendered(ABC):
-    """A result that is a table; ``Style`` has the keywords of ``to_markdown``, ``to_latex`` and ``to_html``.
+    """A result that is a table; ``Style`` has the keywords of its writers.
 
     >>> from torchrankmetrics import Ranks, RankTable
     >>> summary = RankTable.from_ranks(Ranks([1, 2, 1, 3], None, 9)).summary(["mrr", "mr"])
@@ -224,7 +232,7 @@ class Rendered(ABC):
         return self.to_text()
 
     def to_text(self, width: int | None = None) -> str:
-        """Write aligned columns; a table wider than ``width`` characters breaks into blocks that repeat the keys."""
+        """Write aligned columns; wider tables than ``width`` break into blocks with the keys."""
         table = self.tabular()
         columns = [(one, _lines(one)) for one in table.printed()]
         keys = [column for column in columns if column[0].is_key]
@@ -241,7 +249,7 @@ class Rendered(ABC):
         """Write a table in Markdown; headings above headings become their first words."""
         table, columns = self._styled(**style)
         lines = [[_markdown(f"{one.above} {one.title}".strip()) for one in columns]]
-        lines.append(["---:" if one.is_number else "---" for one in columns])
+        lines.append([_RULES[one.alignment] for one in columns])
         for row in _cells_by_row(columns):
             lines.append([_markdown(*cell) for cell in row])
         notes = "".join(f"\n\n{_markdown(visible(note))}" for note in table.notes)
@@ -252,7 +260,7 @@ class Rendered(ABC):
     ) -> str:
         """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table``."""
         table, columns = self._styled(**style)
-        alignment = "".join("r" if one.is_number else "l" for one in columns)
+        alignment = "".join(one.alignment for one in columns)
         lines = [
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
@@ -288,7 +296,7 @@ class Rendered(ABC):
         return render("rendering/table.html", table=table, columns=table.printed())
 
     def to_json(self) -> str:
-        """Write a JSON list of one object per row, with all digits; NaN and infinity become null."""
+        """Write a JSON list of an object per row, with all digits; NaN and infinity are null."""
         columns = self.records().programs()
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         strict = json.loads(json.dumps(rows), parse_constant=lambda name: None)
@@ -303,7 +311,7 @@ class Rendered(ABC):
         return pandas.DataFrame(self.records().programs())
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """Write CSV with all digits, None and NaN as empty cells; return the text if ``path`` is None.
+        """Write CSV with all digits, None and NaN as empty cells; return it without a path.
 
         Text that a spreadsheet would execute as a formula begins with an apostrophe (OWASP, "CSV
         Injection").
@@ -365,7 +373,7 @@ class Tabular(Rendered):
         digits: int | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> list[Printed]:
-        """Columns of printed tables; with ``labels`` (even empty) metrics have the names of papers, else their keys."""
+        """Columns of printed tables; with ``labels``, even empty, metrics have names of papers."""
         if digits is not None:
             digits = check_int("digits", digits, 0)
         names = _Names(labels)
@@ -553,7 +561,7 @@ def _latex(text: str, bold: bool = False, mark: str = "") -> str:
 
 
 def _spans(columns: Sequence[Printed]) -> list[tuple[str, list[int]]]:
-    """Texts above the headings with the numbers of their columns, from 1; empty if there are none."""
+    """Texts above the headings with the numbers of their columns, from 1; empty without any."""
     numbers = range(1, len(columns) + 1)
     groups = groupby(numbers, key=lambda i: columns[i - 1].above)
     found = [(text, list(group)) for text, group in groups]
@@ -562,7 +570,7 @@ def _spans(columns: Sequence[Printed]) -> list[tuple[str, list[int]]]:
 
 
 def render(template: str, **names: Any) -> str:
-    """Fill a Jinja2 template of the package, named by its path: "rendering/page.html" is a whole page of a table."""
+    """Fill a Jinja2 template of the package by its path, as "rendering/page.html"."""
     return str(_environment().get_template(template).render(**names))
 
 

@@ -67,7 +67,7 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Averages(Rendered):
-    """Models over datasets: ``averages["amri", "model"].value``; the notes state what is comparable.
+    """Models over datasets: ``averages["amri", "model"].value``; see the notes for comparability.
 
     >>> from torchrankmetrics import Ranks, RankTable
     >>> from torchrankmetrics.study import RankStudy
@@ -115,7 +115,7 @@ class Averages(Rendered):
 
 
 def averages(table: StudyTable) -> Averages:
-    """Average a table over its datasets; ValueError without any, and for a metric without a direction."""
+    """Average a table over its datasets; ValueError without any, or for no better direction."""
     rows: dict[tuple[str, str], Average] = {}
     notes = [
         f"{_LEGEND} (Holm's method, family-wise error rate "
@@ -174,7 +174,7 @@ def _average(one: Measure, values: FloatArray, counts: _Counts, level: float) ->
 
 
 def complete_values(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:
-    """Datasets on which every model has a value, these values (datasets, models), and the other datasets."""
+    """Datasets with values of all models, these values (datasets, models), and other datasets."""
     if one.higher_is_better is None:
         raise ValueError(
             f"{one.key!r} has no direction, so that no model is best by it: choose another metric"
@@ -202,7 +202,10 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
         ]
         ends = dict.fromkeys(f"{end(chances):.3g}" for end in (min, max) if chances)
         spread = f" (random ranking: {' to '.join(ends)})" if ends else ""
-        return f"not comparable between datasets: the value depends on the number of candidates{spread}."
+        return (
+            "not comparable between datasets: the value depends on the number of "
+            f"candidates{spread}."
+        )
     if one.definition.name in ("auc", "mr"):
         weight = (
             "weigh the same"
@@ -210,4 +213,7 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
             else "weigh by their numbers of candidates"
         )
         return f"comparable if candidates are sampled uniformly; the tasks of a dataset {weight}."
-    return "0 is random ranking and 1 is perfect on every dataset; other values decrease with the number of candidates."
+    return (
+        "0 is random ranking and 1 is perfect on every dataset; other values decrease with the "
+        "number of candidates."
+    )

@@ -1,4 +1,4 @@
-"""The page of a study: one HTML file of tables and figures from the template page.html, and its manifest."""
+"""The page of a study: one HTML file of tables and figures (page.html), and its manifest."""
 
 import hashlib
 import importlib.metadata
@@ -40,7 +40,7 @@ _GRID = 4
 
 
 class Page:
-    """Results of a page; ``across`` has averages, ranks and differences, unless they are undefined."""
+    """Results of a page; ``across`` has averages, ranks and differences that are defined."""
 
     def __init__(self, study: "RankStudy", table: StudyTable) -> None:
         self.study = study
@@ -59,7 +59,7 @@ class Page:
         self.tables["protocol"] = self._protocol()
 
     def _compare_over_datasets(self, directed: list[Measure]) -> None:
-        """Averages, mean ranks and the difference of the two best models, unless they are undefined."""
+        """Averages, mean ranks and the difference of the two best models, if they are defined."""
         table = self.table
         has_ranks = all(facts.tie_rates for facts in table.facts.values())
         averaged: list[Measure | str] = [*directed, *(AVERAGED if has_ranks else ())]
@@ -192,7 +192,7 @@ class Page:
                 yield [one.plot()], one.about
 
     def _distributions(self) -> list[tuple[list[Any], str]]:
-        """Rank distributions with their captions: a figure each, or one figure of small multiples."""
+        """Rank distributions with their captions: a figure each, or one of small multiples."""
         datasets = [name for name, facts in self.table.facts.items() if facts.fewest][:_MOST_CURVES]
         small = len(datasets) > _GRID
         drawn = []
@@ -252,7 +252,7 @@ def manifest_text(manifest: dict[str, Any]) -> str:
 
 
 def _file(read: LoadedRun) -> dict[str, Any]:
-    """Names of a run, its file, the SHA-256 of its canonical rows (little-endian, row by row), and its protocol."""
+    """Names, file, protocol and SHA-256 of a run: of canonical rows, little-endian, by row."""
     analysis = read.analysis
     run = read.run
     names = {"model": run.model, "dataset": run.dataset, "seed": run.seed, "file": run.file}

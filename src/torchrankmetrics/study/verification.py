@@ -66,7 +66,7 @@ class Verification(Rendered):
 def verify(
     report: str | os.PathLike[str], folder: str | os.PathLike[str], *, metrics: Metrics = ()
 ) -> Verification:
-    """Compute the manifest of a page of ``RankStudy.report`` again from files of ranks, and compare.
+    """Compute the manifest of a page of ``RankStudy.report`` again from files, and compare.
 
     The manifest contains the path and the SHA-256 of the rows of every file, versions, options, and
     every number of the tables. Displayed text and figures are not verified, nor are pages of values
@@ -220,7 +220,7 @@ def _add_file(
 
 
 def _entries(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Everything in a value of JSON by its path; rows of tables have their labels in it, other entries their place."""
+    """Everything in a value of JSON by its path, with the labels of table rows or places in it."""
     if isinstance(value, list):
         labels = list(map(_label, value))
         if not all(labels) or len(set(labels)) < len(labels):
