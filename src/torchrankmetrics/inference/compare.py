@@ -101,8 +101,9 @@ def compare(
     their signs together (``cluster``). The interval contains the differences that the same test
     does not reject (for hits with Tango's test), so it contains 0 exactly if p is above
     1 - confidence_level. Metrics that are not a function of a mean, such as the median, have
-    bootstrap percentiles and no p-value. For lists of runs, both are Student's t over new training seeds and new tasks, and
-    ``seeds`` contains the variance components. Processes are not synchronized.
+    bootstrap percentiles and no p-value. For lists of runs, both are Student's t over new training
+    seeds and new tasks, and ``seeds`` contains the variance components. Processes are not
+    synchronized.
 
     Args:
         a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks, a
