@@ -30,7 +30,8 @@ Threshold = Annotated[float, opt("Smallest label of a relevant document, for bin
 EmptyQueriesOption = Annotated[
     EmptyQueries | None,
     opt(
-        "Queries without a relevant item; default: zero for runs (as trec_eval), else skip with a note."
+        "Queries without a relevant item; default: zero for runs (as trec_eval), else skip with a "
+        "note."
     ),
 ]
 IdenticalIds = Annotated[

@@ -299,23 +299,28 @@ def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
             )
 
 
+def _check_values(model: Any, name: str, first: Mapping[Any, Any], reference: str) -> None:
+    """Raise unless a model has finite values of the queries of the first one."""
+    if not is_values(model):
+        like = f", as {reference} is" if reference else ""
+        raise TypeError(f"{name} must be a dict of query -> value{like}, got {shorten(model)}")
+    for query, value in model.items():
+        number = one_number(value)
+        if number is None or not math.isfinite(number):
+            raise ValueError(
+                f"{name} must have finite values, got {shorten(value)} for query {shorten(query)}"
+            )
+    if model.keys() != first.keys():
+        lacking = _lacking(reference, first.keys(), name, model.keys(), shorten)
+        raise ValueError(f"{reference} and {name} have different queries: {lacking}")
+
+
 def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
     """Rows (Q, 1) of models in one order of queries: bits of float64 values."""
     given = zip(models, names, strict=True)
     first, reference = next(((model, name) for model, name in given if is_values(model)), ({}, ""))
     for model, name in zip(models, names, strict=True):
-        if not is_values(model):
-            like = f", as {reference} is" if reference else ""
-            raise TypeError(f"{name} must be a dict of query -> value{like}, got {shorten(model)}")
-        for query, value in model.items():
-            if (number := one_number(value)) is None or not math.isfinite(number):
-                raise ValueError(
-                    f"{name} must have finite values, got {shorten(value)} for query "
-                    f"{shorten(query)}"
-                )
-        if model.keys() != first.keys():
-            lacking = _lacking(reference, first.keys(), name, model.keys(), shorten)
-            raise ValueError(f"{reference} and {name} have different queries: {lacking}")
+        _check_values(model, name, first, reference)
     order = sorted(first, key=str)
     columns = [map(model.__getitem__, order) for model in models]
     values = np.array(list(zip(*columns, strict=True)), dtype=np.float64)

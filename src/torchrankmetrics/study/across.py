@@ -108,10 +108,13 @@ class Averages(Rendered):
             top = best_of(self.rows[one.key, model].value for model in self.models)
             for model in self.models:
                 value, low, high, *counts = self.rows[one.key, model]
-                digits = 3 if abs(value) < 10 else 1
-                printed = Styled(value, low, high, digits=digits, bold=value == top)
+                printed = _printed(value, low, high, is_best=value == top)
                 lines.append([one.key, model, value, low, high, printed, *counts])
         return Tabular(columns, lines, self.notes)
+
+
+def _printed(value: float, low: float, high: float, is_best: bool) -> Styled:
+    return Styled(value, low, high, digits=3 if abs(value) < 10 else 1, bold=is_best)
 
 
 def averages(table: StudyTable) -> Averages:
