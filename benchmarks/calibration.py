@@ -59,7 +59,7 @@ from torchrankmetrics.inference.standard_errors import (
     redraws,
     share_effective_tasks,
     share_interval,
-    studentised_interval,
+    studentized_interval,
     units_of,
 )
 from torchrankmetrics.inference.testing import (
@@ -279,7 +279,7 @@ def intervals(pool: np.ndarray, size: int, draws: int, rng: np.random.Generator)
     resampled = np.concatenate(list(redraws(np.ones(size, dtype=np.int64), RESAMPLES, 0)))
     for key, (f, g) in MEANS.items():
         x, limits = f(ranks), np.sort(f(np.array([1.0, NUM_CANDIDATES])))
-        for method, ends in (("normal", skewed(x)), ("bootstrap", studentised(x, resampled))):
+        for method, ends in (("normal", skewed(x)), ("bootstrap", studentized(x, resampled))):
             low, high = g(np.clip(ends, limits[0], limits[1]))
             warned = effective_tasks(x) < LEAST_EFFECTIVE_TASKS
             check(ranks, key, method, low, high, warned)
@@ -308,7 +308,7 @@ def skewed(x: np.ndarray) -> np.ndarray:
     return np.asarray(mean - np.sqrt(square / (size - 1) / size) * np.where(square > 0, moved, 0))
 
 
-def studentised(x: np.ndarray, resampled: np.ndarray) -> np.ndarray:
+def studentized(x: np.ndarray, resampled: np.ndarray) -> np.ndarray:
     """Bootstrap-t interval of the means of samples: (2, draws)."""
     size = x.shape[1]
     mean, u = x.mean(1), x - x.mean(1, keepdims=True)
@@ -361,7 +361,7 @@ def check(
             values, ones = definition.unit_values(sample, "realistic"), np.ones(len(rank))
             if key in MEANS:
                 units = units_of(values, ones, ones.astype(np.int64))
-                _, *ends = studentised_interval(units, LEVEL, RESAMPLES, 0)
+                _, *ends = studentized_interval(units, LEVEL, RESAMPLES, 0)
                 limits = definition.mean_limits(sample)
                 row = interval_through(definition, units, (0.0, ends[0], ends[1]), limits)
                 told = row.effective_tasks < LEAST_EFFECTIVE_TASKS

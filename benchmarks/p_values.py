@@ -2,7 +2,7 @@
 
 python -m benchmarks.p_values accuracy [--json PATH]
 python -m benchmarks.p_values clusters
-python -m benchmarks.p_values blind [--draws N] [--initialisations N] [--json PATH]
+python -m benchmarks.p_values blind [--draws N] [--initializations N] [--json PATH]
 
 - accuracy: enumeration of all ranks of few tasks and queries, binomials in 60 digits, integer
   convolution, and simulations of a million outcomes: how many of 3,000 p-values are within 2% of
@@ -313,7 +313,7 @@ def clusters() -> None:
             print(f"{metric}, {clusters} clusters: {np.mean(np.array(p) <= 0.05):.1%}")
 
 
-def blind(draws: int, initialisations: int, path: Path | None) -> None:
+def blind(draws: int, initializations: int, path: Path | None) -> None:
     """Print and write z-scores and shares of small p-values of scorers without skill."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -323,7 +323,7 @@ def blind(draws: int, initialisations: int, path: Path | None) -> None:
             kind: (queries(splits, kind == "blind"), draws) for kind in ("independent", "blind")
         }
         sources |= {
-            f"untrained {kind}": (untrained(splits, kind), initialisations) for kind in MODELS
+            f"untrained {kind}": (untrained(splits, kind), initializations) for kind in MODELS
         }
         for scorer, (source, number) in sources.items():
             rows.append(measured(graph, scorer, [next(source) for _ in range(number)]))
@@ -388,14 +388,14 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("part", choices=["accuracy", "clusters", "blind"])
     parser.add_argument("--draws", type=int, default=2000, help="of the scorers without a model")
-    parser.add_argument("--initialisations", type=int, default=200, help="of every model")
+    parser.add_argument("--initializations", type=int, default=200, help="of every model")
     given = parser.parse_args()
     if given.part == "accuracy":
         accuracy(given.json)
     elif given.part == "clusters":
         clusters()
     else:
-        blind(given.draws, given.initialisations, given.json)
+        blind(given.draws, given.initializations, given.json)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,10 @@ BAD = [
     (["report", "empty.npz"], "empty.npz is not a whole RankTable file"),
     (["report", "void"], "void is a directory without files of ranks"),
     (["report", "parts"], "read partitions (name=value) with RankTable.from_pandas"),
-    (["report", "a.npz", "--max-bytes", "5000"], "error: a.npz is not loaded: it would take"),
+    (
+        ["report", "a.npz", "--max-bytes", "5000"],
+        "and --max-bytes 5000: if you trust it, allow more",
+    ),
     (
         ["report", "train.tsv"],
         "train.tsv: columns must contain rank, or optimistic and pessimistic",
@@ -99,7 +102,16 @@ BAD = [
         ["report", "a.npz", "--num-candidates", "3"],
         "--num-candidates would do nothing without --run",
     ),
-    (["report", *RUN, "-m", "z_ap"], "num_candidates is needed"),
+    (["report", *RUN, "-m", "z_ap"], "Pass --num-candidates (to a file, a column num_candidates)"),
+    (["report", *RUN, "--num-candidates", "1"], "error: --num-candidates must count all documents"),
+    (["report", "a.npz", "--confidence-level", "2"], "error: --confidence-level must be in (0, 1)"),
+    ([*AB, "c.npz", "-m", "rank_variance", "--baseline", "best"], "use no --baseline"),
+    (
+        ["report", "qrels.trec", "run.json", "--empty-queries", "error"],
+        "--empty-queries zero counts",
+    ),
+    (["report", "empty.tsv", "run.json"], "error: empty.tsv: the file is empty"),
+    (["report", "run.trec"], "looks like a run of TREC: give qrels and run together"),
     (["compare", *RUN, "--run", "run.json", "-m", "mr"], "'mr' depends on"),
     (["report", "--qrels", "qrels.tsv", "--run", "none.run"], "none.run: No such file"),
     (["report", "a.npz", "--nothing"], "No such option"),
@@ -119,12 +131,16 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(
     cli_folder, capsys, arguments, message
 ):
     Path("empty.npz").touch()
+    Path("empty.tsv").touch()
+    Path("qrels.trec").write_text("q1 0 d1 1\nq2 0 d4 0\n")
+    Path("run.trec").write_text("q1 Q0 d1 1 3.0 bm25\n")
     Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n")
     Path("run.json").write_text('{"q1": {"d1": 2, "d3": 1}, "q2": {"d4": 1}}')
     Path("raw.csv").write_text("rank\n1\n2\n")
     Path("void").mkdir()
     Path("parts", "lang=en").mkdir(parents=True)
     Path("parts", "lang=en", "0.parquet").touch()
+    shutil.copy("b.npz", "c.npz")
     Path("models").mkdir()
     for name in ("a.npz", "b.npz"):
         shutil.copy(name, "models")

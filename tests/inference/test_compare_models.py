@@ -422,7 +422,7 @@ def test_bad_margins_raise():
 @pytest.mark.parametrize(
     "differences", [[1, 2, 3, 4, -2], [3, 0, 1, 1, 1, -1], [5], [0, 0], [1, 1, 1, 1, 1, 1, 1, -6]]
 )
-def test_sign_flip_is_the_studentised_test_enumerated(differences):
+def test_sign_flip_is_the_studentized_test_enumerated(differences):
     """All flips in Fractions, ordered by Student's t squared with the variance of each flip."""
 
     def t_squared(values):

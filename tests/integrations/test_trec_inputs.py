@@ -261,10 +261,9 @@ def test_queries_without_a_relevant_document_count_as_0():
     for number in (9, sizes):
         with pytest.warns(RankMetricWarning, match="count as 0"):
             found = evaluate_run(qrels, run, ["rr", "adjusted_rr"], num_candidates=number)
-        with pytest.warns(RankMetricWarning, match="without a relevant item"):
-            skipped = evaluate_run(
-                qrels, run, ["rr", "adjusted_rr"], num_candidates=number, empty_queries="skip"
-            )
+        skipped = evaluate_run(
+            qrels, run, ["rr", "adjusted_rr"], num_candidates=number, empty_queries="skip"
+        )
         assert found["rr"] == skipped["rr"] / 2 == 0.375
         assert found["adjusted_rr"] == pytest.approx(skipped["adjusted_rr"])
     with pytest.raises(ValueError, match="relevant"):

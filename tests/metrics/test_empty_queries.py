@@ -68,6 +68,24 @@ def test_every_form_skips_counts_as_zero_or_raises(form):
     assert evaluate(**arguments, metrics=["mrr"], empty_queries="error") == {"mrr": skipped["mrr"]}
 
 
+def test_skip_leaves_them_out_without_a_warning():
+    assert evaluate(SCORES, LISTS, ["rr"], empty_queries="skip") == {"rr": pytest.approx(2 / 3)}
+    for metric in (
+        RankMetric("rr", empty_queries="skip"),
+        RankCollection(["rr", "first_mr"], empty_queries="skip"),
+    ):
+        metric.update(SCORES, LISTS)
+        metric.compute()
+
+
+def test_metrics_without_a_value_for_them_share_one_warning():
+    names = [f"fall_out@{k}" for k in (1, 2, 3)]
+    with pytest.warns(RankMetricWarning) as found:
+        evaluate(SCORES, LISTS, names)
+    assert len(found) == 1
+    assert "metrics such as fall_out_at_1 have no value for them" in str(found[0].message)
+
+
 def test_values_are_those_of_torchmetrics():
     generator = torch.Generator().manual_seed(0)
     preds = torch.rand(80, 20, generator=generator)
@@ -107,7 +125,7 @@ def test_zero_is_value_null_mean_variance_and_best_value():
 
 @pytest.mark.parametrize("name", ["first_mr", "first_median_rank", "query_auc"])
 def test_lower_is_better_and_auc_have_no_value_for_them(name):
-    with pytest.warns(RankMetricWarning, match=f"{name} has no value for them"):
+    with pytest.warns(RankMetricWarning, match=f"metrics such as {name} have no value for them"):
         zero = evaluate(SCORES, LISTS, [name], empty_queries="zero")
     rest = evaluate(SCORES[[0, 2]], [LISTS[0], LISTS[2]], [name])
     assert zero == rest
@@ -269,8 +287,7 @@ def test_a_run_counts_judged_queries_as_trec_eval_does():
     with pytest.warns(RankMetricWarning, match="6 queries have no relevant document.*count as 0"):
         values = evaluate_run(qrels, run, ["ap", "rr", "ndcg@5"])
     assert list(values.values()) == pytest.approx(expected, rel=1e-12)
-    with pytest.warns(RankMetricWarning, match="not counted"):
-        skipped = evaluate_run(qrels, run, ["ap"], empty_queries="skip")
+    skipped = evaluate_run(qrels, run, ["ap"], empty_queries="skip")
     assert skipped["ap"] == pytest.approx(values["ap"] * 30 / 24)
     with pytest.raises(ValueError, match="got 6 without any"):
         evaluate_run(qrels, run, ["ap"], empty_queries="error")
@@ -304,6 +321,6 @@ def test_documents_that_were_not_retrieved_contribute_nothing():
 def test_an_analysis_sets_empty_queries_aside():
     table = RankTable.from_ranks(rank_scores(SCORES, LISTS))
     analysis = Analysis([table.rows])
-    assert (len(analysis.rows), len(analysis.empty), analysis.num_queries) == (3, 1, 2)
+    assert (len(analysis.task_rows), len(analysis.empty), analysis.num_queries) == (3, 1, 2)
     assert "2 queries" in " ".join(table.summary().notes)
     assert Ranks([1], None, 3).rows is None

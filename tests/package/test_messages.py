@@ -217,7 +217,10 @@ def test_a_mistake_has_a_message_with_its_remedy(call, message) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("q1 0 d1 1\n", "looks like qrels of TREC: rank_run(qrels, run) of integrations.trec"),
+        (
+            "q1 0 d1 1\n",
+            "looks like qrels of TREC: give qrels and run together, to rank_run(qrels, run)",
+        ),
         ("q1 Q0 d1 1 0.5 bm25\n", "looks like a run of TREC"),
     ],
 )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import torch
@@ -30,12 +31,12 @@ class Case:
 
     @cached_property
     def has_nan_target(self) -> bool:
-        """Whether any rank that is not too good is right: a NaN score of the target may also count as a miss."""
+        """Whether any rank that is not too good is right: a NaN target may also be a miss."""
         return bool(self.scores.gather(1, self.target[:, None]).isnan().any())
 
     @cached_property
     def ranks(self) -> Ranks:
-        """The right ranks. A NaN candidate counts as better than the target, a NaN target ranks last."""
+        """The right ranks: a NaN candidate is better than the target, a NaN target ranks last."""
         own = self.scores.gather(1, self.target[:, None])
         nan = self.scores.isnan()
         others = (
@@ -51,35 +52,33 @@ class Case:
         return Ranks(optimistic, optimistic + ((self.scores == own) & others).sum(1), count)
 
     def __str__(self) -> str:
-        kind = (
-            ""
-            if self.scores.dtype == torch.float32
-            else f" {str(self.scores.dtype).removeprefix('torch.')}"
-        )
+        kind = ""
+        if self.scores.dtype != torch.float32:
+            kind = f" {str(self.scores.dtype).removeprefix('torch.')}"
         if self.scores.numel() > 24:
             return f"{self.note or 'scores'}: {tuple(self.scores.shape)}{kind}"
-        rows = [[f"{x:.6g}" for x in row] for row in self.scores.double().tolist()]
-        columns = (
-            []
-            if self.exclude is None
-            else [row.nonzero().flatten().tolist() for row in self.exclude]
-        )
-        text = f"scores{kind} {str(rows).replace(chr(39), '')}, target {self.target.tolist()}"
-        return text + f", exclude columns {columns}" * bool(columns)
+        rows = ", ".join(map(_text, self.scores.double().tolist()))
+        text = f"scores{kind} [{rows}], target {self.target.tolist()}"
+        if self.exclude is None:
+            return text
+        columns = [row.nonzero().flatten().tolist() for row in self.exclude]
+        return f"{text}, exclude columns {columns}"
+
+
+def _text(scores: list[float]) -> str:
+    return f"[{', '.join(f'{x:.6g}' for x in scores)}]"
 
 
 def one(scores: Sequence[float], target: int, exclude: Sequence[int] | None = None) -> Case:
     """One ranking task; ``exclude`` lists columns."""
-    mask = (
-        None
-        if exclude is None
-        else torch.tensor([[column in exclude for column in range(len(scores))]])
-    )
+    mask = None
+    if exclude is not None:
+        mask = torch.tensor([[column in exclude for column in range(len(scores))]])
     return Case(torch.tensor([scores], dtype=torch.float32), torch.tensor([target]), mask)
 
 
 def tasks(*rows: tuple[Any, ...], dtype: torch.dtype = torch.float32) -> list[Case]:
-    """One case per target of each row: (scores, targets), or (scores, targets, excluded columns)."""
+    """One case per target of each row (scores, targets), or (scores, targets, excluded)."""
     cases = [one(scores, target, *out) for scores, targets, *out in rows for target in targets]
     return [replace(case, scores=case.scores.to(dtype)) for case in cases]
 
@@ -93,7 +92,7 @@ def stack(*cases: Case) -> Case:
 
 
 def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
-    """One ranking task per rank among ``width`` candidates, without ties; all scores of the batch differ."""
+    """One ranking task per rank among ``width`` candidates; all scores of the batch differ."""
     rows = []
     targets = [1 + i % (width - 2) for i in range(len(ranks))]
     for i, (rank, target) in enumerate(zip(ranks, targets, strict=True)):
@@ -140,13 +139,13 @@ def _ties() -> list[Case]:
 
 def _permuted() -> list[Case]:
     scores = [0.5, 0.9, 0.1, 0.7, 0.3]
-    orders = [[(i + shift) % 5 for i in range(5)] for shift in range(5)]
+    columns = [0, 1, 2, 3, 4]
+    orders = [columns[shift:] + columns[:shift] for shift in range(5)]
     orders += [order[::-1] for order in orders]
-    return [
-        one([scores[i] for i in order], order.index(target))
-        for target in (0, 1, 2)
-        for order in orders
-    ]
+    cases = []
+    for target, order in product((0, 1, 2), orders):
+        cases.append(one([scores[i] for i in order], order.index(target)))
+    return cases
 
 
 def _several() -> list[Case]:
@@ -155,11 +154,37 @@ def _several() -> list[Case]:
         ([0.9, 0.8, 0.7, 0.1], (0, 1, 2)),
         ([0.1, 0.9, 0.5, 0.7], (0, 2)),
     )
-    cases = [
-        stack(*(one(x, own, [i for i in relevant if i != own]) for own in relevant))
-        for x, relevant in queries
-    ]
-    return [cases[0], stack(*(one([0.5, 0.9, 0.7], 0, [column]) for column in (1, 2))), *cases[1:]]
+    first, *others = (_query(scores, relevant) for scores, relevant in queries)
+    own_filters = stack(one([0.5, 0.9, 0.7], 0, [1]), one([0.5, 0.9, 0.7], 0, [2]))
+    return [first, own_filters, *others]
+
+
+def _query(scores: Sequence[float], relevant: tuple[int, ...]) -> Case:
+    """One ranking task per relevant item, which excludes the others."""
+    cases = []
+    for target in relevant:
+        cases.append(one(scores, target, [column for column in relevant if column != target]))
+    return stack(*cases)
+
+
+def _pairs_of_ranks() -> list[Case]:
+    pairs = [[k, k + 1] for k in (1, 2, 3, 5, 10, 20, 50, 100)]
+    pairs += [[2, 5], [119, 120]]
+    return [ranked(ranks, 120, f"ranks {ranks} among 120") for ranks in pairs]
+
+
+def _constant() -> list[Case]:
+    rows = [([x] * N, [0, N - 1]) for N, x in product((2, 3, 16), (0.5, 0.0, -1.0))]
+    return tasks(*rows)
+
+
+def _incomplete_batches() -> list[Case]:
+    """Batches whose last rows have the last rank, which the others seldom have."""
+    cases = []
+    for size in (3, 5, 33, 65, 129, 257, 1027):
+        ranks = ([2, 1, 1, 1, 1] * size)[: size - 3]
+        cases.append(ranked([*ranks, 4, 4, 4], 4, f"{size} tasks without ties"))
+    return cases
 
 
 _ROWS = tasks(([0.5, 0.9, 0.1], [1]), ([1.5, 1.9, 1.1], [0]), ([2.5, 2.9, 2.1], [2]))
@@ -205,16 +230,11 @@ MAY_RAISE = {
 MAY_RAISE |= {"integer_overflow", "float_counters"}  # an exception does not fail these
 CASES = {  # small ones first
     "plain_ranks": [ORDINARY],
-    "values": [
-        ranked(ranks, 120, f"ranks {ranks} among 120")
-        for ranks in [*([k, k + 1] for k in (1, 2, 3, 5, 10, 20, 50, 100)), [2, 5], [119, 120]]
-    ],
+    "values": _pairs_of_ranks(),
     "batch_of_one": [ranked([2], 12)],
     "filter": _filter(),
     "ties": _ties(),
-    "constant_scorer": tasks(
-        *(([x] * N, [0, N - 1]) for N in (2, 3, 16) for x in (0.5, 0.0, -1.0))
-    ),
+    "constant_scorer": _constant(),
     "nan_truth": tasks(([NAN, 0.5], [0]), ([0.5, NAN], [1]), ([0.9, NAN, 0.1, 0.5], [1])),
     "nan_candidates": tasks(([0.5, NAN], [0]), ([NAN, 0.5], [1]), ([0.5, NAN, 0.1, 0.9], [0])),
     "all_nan": tasks(([NAN] * 3, [0, 1, 2])),
@@ -235,10 +255,10 @@ CASES = {  # small ones first
     ),
     "permuted_candidates": _permuted(),
     "own_target_in_filter": tasks(
-        *(
-            ([0.5, 0.9, 0.1], [target], columns)
-            for target, columns in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2]))
-        )
+        ([0.5, 0.9, 0.1], [0], [0]),
+        ([0.5, 0.9, 0.1], [0], [0, 1]),
+        ([0.5, 0.9, 0.1], [1], [1]),
+        ([0.5, 0.9, 0.1], [2], [1, 2]),
     ),
     "filter_by_finite_values": tasks(
         ([-INF, 0.9, 0.5], [0], [2]), ([-INF, 0.9, -INF, 0.5], [0], [1])
@@ -251,12 +271,7 @@ CASES = {  # small ones first
         one([0.5, 0.9, 0.1], 0, [1, 2]),
     ],
     "k_above_candidates": tasks(([0.5, 0.9], [1, 0])),
-    "last_incomplete_batch": [  # the last rows have the last rank, which the others seldom have
-        ranked(
-            [1 + (i % 5 == 0) for i in range(size - 3)] + [4] * 3, 4, f"{size} tasks without ties"
-        )
-        for size in (3, 5, 33, 65, 129, 257, 1027)
-    ],
+    "last_incomplete_batch": _incomplete_batches(),
     "padded_repeats": [stack(_ROWS[0], _ROWS[2], _ROWS[2]), stack(*_ROWS, *_ROWS[:1] * 3)],
     "integer_overflow": [
         *tasks(([-100, 100], [0]), ([-128, 127], [0]), ([-128, 0], [0]), dtype=torch.int8),

@@ -1,4 +1,4 @@
-"""Runs the checks on one evaluator, in an order in which a fault fails few of them; findings and reports."""
+"""Runs the checks on one evaluator, in an order in which a fault fails few; findings, reports."""
 
 import json
 import math
@@ -23,7 +23,7 @@ from torchrankmetrics.audit.cases import (
     stack,
 )
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
-from torchrankmetrics.definitions.transforms import AtMost
+from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.names import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
@@ -78,12 +78,9 @@ class Finding:
     def __str__(self) -> str:
         text = self.message or self.description
         if self.status == "failed":
-            got, expected = (
-                f"{x:.9g}" if isinstance(x, float) else str(x) for x in (self.got, self.expected)
-            )
-            text = f"{self.quantity} {got}, not {expected}" + f" ({self.message})" * bool(
-                self.message
-            )
+            text = f"{self.quantity} {_number(self.got)}, not {_number(self.expected)}"
+            if self.message:
+                text += f" ({self.message})"
         return f"{self.status:<8}  {self.check:<24}  {self.case}{': ' * bool(self.case)}{text}"
 
 
@@ -124,11 +121,12 @@ class Report:
         rule = " or ".join(self.ties) or (
             "no rule" if self["ties"].status == "failed" else "unknown"
         )
-        head = f"{self.evaluator}: {len(self.failures)} of {len(self.findings)} checks failed; ties: {rule}"
+        number = f"{len(self.failures)} of {len(self.findings)}"
+        head = f"{self.evaluator}: {number} checks failed; ties: {rule}"
         return "\n".join([head, *map(str, self.findings)])
 
     def to_dict(self) -> dict[str, object]:
-        """Return a dict with evaluator, ties, and checks, one record each; NaN and infinite values are strings."""
+        """Return a dict with evaluator, ties and checks; NaN and infinite values are strings."""
         checks = [asdict(finding) for finding in self.findings]
         for check in checks:
             check |= {
@@ -193,7 +191,7 @@ def audit(
 def assert_evaluator(
     evaluator: Evaluator, ties: str | None = None, *, max_candidates: int = MAX_CANDIDATES
 ) -> None:
-    """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``.
+    """Raise AssertionError with all failed checks and smallest cases; arguments as in ``audit``.
 
     Args:
         evaluator (callable): (scores, target, exclude) -> ranks or a dict of metrics.
@@ -220,7 +218,7 @@ def assert_evaluator(
 
 
 class OutcomeError(Exception):
-    """The end of a check: a wrong result, an exception of the evaluator, or nothing to compare; fields of a finding."""
+    """The end of a check: a wrong result, an exception or nothing to compare; finding fields."""
 
     def __init__(self, status: Status, **fields: Any) -> None:
         super().__init__(status)
@@ -229,7 +227,7 @@ class OutcomeError(Exception):
 
 
 class Battery:
-    """One audit: an evaluator, what it returns, the tie rules that its results follow, and the findings so far."""
+    """One audit: an evaluator, its results, the tie rules that they follow, and the findings."""
 
     def __init__(self, evaluator: Evaluator, ties: RankType | None, max_candidates: int) -> None:
         self.evaluator = evaluator
@@ -274,7 +272,7 @@ class Battery:
         )
 
     def _results(self, case: Case, is_first: bool = False) -> Results:
-        """Call the evaluator with copies and read its result; the first one shows whether it returns metrics."""
+        """Call the evaluator with copies and read its result; the first shows if it has metrics."""
         result = self._call(case)
         if is_first and isinstance(result, Mapping):
             self._read_names(result)
@@ -297,7 +295,8 @@ class Battery:
         self.unknown = [key for key in result if key not in self.metrics]
         if not self.metrics:
             raise ValueError(
-                f"evaluator must name metrics such as mrr, mr or hits@10 in its dict; got {[*result]}"
+                "evaluator must name metrics such as mrr, mr or hits@10 in its dict; got "
+                f"{[*result]}"
             )
 
     def _read_values(self, result: Mapping[str, Any], metrics: Iterable[str]) -> Results:
@@ -317,9 +316,7 @@ class Battery:
 
     def _call(self, case: Case) -> Any:
         given = {"scores": case.scores, "target": case.target, "exclude": case.exclude}
-        clones: list[Any] = [
-            None if tensor is None else tensor.clone() for tensor in given.values()
-        ]
+        clones: list[Any] = list(map(_cloned, given.values()))
         try:
             result = self.evaluator(*clones)
         except NotImplementedError as error:
@@ -330,34 +327,24 @@ class Battery:
             text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise OutcomeError("error", message=text) from error
         for (name, tensor), clone in zip(given.items(), clones, strict=True):
-            # by the bytes, since NaN does not equal itself
-            as_bytes = [
-                one.contiguous().view(torch.uint8) for one in (tensor, clone) if one is not None
-            ]
-            if (
-                as_bytes
-                and not self.found["scores_unmodified"].is_failure
-                and not torch.equal(*as_bytes)
-            ):
+            is_open = not self.found["scores_unmodified"].is_failure
+            if tensor is not None and is_open and not _has_same_bytes(tensor, clone):
                 changed = OutcomeError("failed", quantity=name, got="changed", expected="as given")
                 self._put("scores_unmodified", changed, case)
-        return (
-            {str(key): value for key, value in result.items()}
-            if isinstance(result, Mapping)
-            else result
-        )
+        if not isinstance(result, Mapping):
+            return result
+        return {str(key): value for key, value in result.items()}
 
     def _faults(self, case: Case, result: Results) -> list[Fault | None]:
-        """The first wrong number by each of the rules, without rules by any order of ties; None: all right."""
+        """The first wrong number by each rule, or by any order of ties; None: all right."""
         ranks = case.ranks
         any_rule = case.has_nan_target or not self.rules
         if not any_rule:
-            return [
-                self._fault(case, result, right, right)
-                for right in (self._right(ranks, x) for x in self.rules)
-            ]
-        ends = (Ranks(x, None, ranks.num_candidates) for x in (ranks.optimistic, ranks.pessimistic))
-        return [self._fault(case, result, *map(self._right, ends))]
+            rights = [self._right(ranks, rule) for rule in self.rules]
+            return [self._fault(case, result, right, right) for right in rights]
+        best = Ranks(ranks.optimistic, None, ranks.num_candidates)
+        worst = Ranks(ranks.pessimistic, None, ranks.num_candidates)
+        return [self._fault(case, result, self._right(best), self._right(worst))]
 
     def _fault(self, case: Case, result: Results, bests: Results, worsts: Results) -> Fault | None:
         for key, best in bests.items():
@@ -385,13 +372,12 @@ class Battery:
         return {key: values[measure.key] for key, measure in measures.items()}
 
     def _compared(self, ranks: Ranks) -> dict[str, MetricName]:
-        """The metrics that are defined for ranks; hits at k with at most k candidates have a check of their own."""
+        """The metrics that are defined for ranks; certain hits at k have a check of their own."""
         fewest = int(ranks.num_candidates.min())
 
         def is_compared(name: MetricName) -> bool:
             is_base = name.view in (None, "base")
-            f = getattr(name.definition.of_tasks, "f", None)
-            is_certain = isinstance(f, AtMost) and f.k >= fewest
+            is_certain = _is_certain(name, fewest)
             if self.check == "k_above_candidates":
                 return is_base and is_certain
             return not is_certain and (
@@ -412,7 +398,7 @@ class Battery:
         self.found[name] = Finding(name, DESCRIPTIONS[name], status, str(case), **outcome.fields)
 
     def _compare(self, name: str) -> None:
-        """Compare all cases: the first wrong number, else the first exception, else passed if anything was compared."""
+        """Compare all cases: the first wrong number, else the first exception, else passed."""
         self.check = name
         found = dict[Status, tuple[OutcomeError, Case | str]]()
         more = [largest()] if name == "float_counters" and self.max_candidates >= LARGEST else []
@@ -461,7 +447,7 @@ class Battery:
             )
 
     def _failure(self, wrong: Sequence[Fault], twice: bool) -> "OutcomeError":
-        """The outcome of a case that is wrong by every rule for ties, from the fault by each rule."""
+        """The outcome of a case that is wrong by every tie rule, from the fault by each rule."""
         quantity, got, expected = wrong[0]
         rules: dict[float | str, str] = {}
         for rule, (*_, value) in zip(self.rules, wrong, strict=False):
@@ -552,8 +538,28 @@ def _read_ranks(result: Any, case: Case) -> Tensor:
     return ranks
 
 
+def _cloned(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.clone()
+
+
+def _has_same_bytes(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are equal bit for bit, so that NaN equals itself."""
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+def _is_certain(name: MetricName, num_candidates: int) -> bool:
+    """Whether every rank is a hit: a step function without a step among so many candidates."""
+    definition = name.definition.of_tasks
+    jumps = None if definition is None else known(definition.f).jumps(num_candidates)
+    return jumps is not None and len(jumps) == 0
+
+
 def _by_row(ranks: Tensor) -> Results:
     values = ranks.double().tolist()
-    return {
-        "rank" if len(values) == 1 else f"rank[{row}]": value for row, value in enumerate(values)
-    }
+    if len(values) == 1:
+        return {"rank": values[0]}
+    return {f"rank[{row}]": value for row, value in enumerate(values)}
+
+
+def _number(value: float | str | None) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

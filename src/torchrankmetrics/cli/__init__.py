@@ -1,10 +1,11 @@
-"""The command line: ``torchrankmetrics report | compare | study | verify | adjust | datasets | metrics``."""
+"""The command line ``torchrankmetrics``: runs a command, prints errors and notes, exit codes."""
 
 import io
 import os
+import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.validation import visible
@@ -20,13 +21,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack characters of a table
         sys.stdout.reconfigure(errors="backslashreplace")
+    options: dict[str, str] = {}
     try:
-        from torchrankmetrics.cli.app import app
+        from torchrankmetrics.cli.app import app, options_of
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RankMetricWarning)
             parsed = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
-            code: int = parsed() if callable(parsed) else parsed  # 0 of --help
+            code: int = 0  # of --help
+            if callable(parsed):
+                options = options_of(parsed.func.__name__)
+                code = parsed()
         print(end="", flush=True)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -37,11 +42,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if (message := _message(error)) is None:
             raise
-        print(f"error: {visible(' '.join(message.split()))}", file=sys.stderr)
+        text = _with_options(" ".join(message.split()), options)
+        print(f"error: {visible(text)}", file=sys.stderr)
         return 2
     for note in dict.fromkeys(str(warning.message) for warning in caught):
-        print(f"note: {visible(note)}", file=sys.stderr)
+        print(f"note: {visible(_with_options(note, options))}", file=sys.stderr)
     return code
+
+
+def _with_options(text: str, options: Mapping[str, str]) -> str:
+    """Replace arguments in a message, as ``max_bytes=9``, by options, as ``--max-bytes 9``."""
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        own = options.get(name) or options.get(name.removesuffix("s"))
+        if own is None:
+            return found[0]
+        if value == "None":
+            return f"no {own}"
+        return f"{own} {(value or '').strip(chr(39))}".strip()
+
+    text = re.sub(r"\b([a-z_]+)=('[^']*'|[\w.]+)?", option, text)
+    # "num_candidates must be ..."
+    return re.sub(r"^([a-z_]+)()(?= must )", option, text)
 
 
 def _message(error: Exception) -> str | None:

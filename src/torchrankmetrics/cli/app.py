@@ -1,4 +1,4 @@
-"""The application: its commands, each a function whose parameters are the options and whose docstring is the help."""
+"""The application: its commands, made of functions with their options as parameters."""
 
 import inspect
 import re
@@ -32,7 +32,7 @@ def _type(annotation: Any) -> Any:
 
 
 def _command(function: Callable[..., int]) -> click.Command:
-    """Make a command that parses the arguments of a function, whose parameters are annotated by ``opt`` and ``arg``.
+    """Make a command of a function whose parameters are annotated by ``opt`` and ``arg``.
 
     The command returns a call of the function: click would print a line for Ctrl-C inside a
     command.
@@ -50,8 +50,14 @@ def _command(function: Callable[..., int]) -> click.Command:
     )
 
 
+def options_of(command: str) -> dict[str, str]:
+    """Options of a command by the names of its parameters."""
+    params = app.commands[command].params
+    return {str(one.name): one.opts[0] for one in params if isinstance(one, click.Option)}
+
+
 def _main() -> None:
-    """Metrics, intervals and comparisons of saved ranks or TREC runs; published numbers against guessing.
+    """Metrics, intervals and comparisons of saved ranks or TREC runs; published numbers adjusted.
 
     An adjusted index is 0 for guessing and 1 for perfect ranks, whatever the numbers of
     candidates; a z-score grows with the number of tasks.

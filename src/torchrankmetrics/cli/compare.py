@@ -94,17 +94,9 @@ def compare(
         "cluster": argument_of_cluster(cluster),
     }
     if len(models) > 2:
-        names = _names(sources.paths)
-        found: Any = trm.compare(
-            dict(zip(names, models, strict=True)), measures, baseline=baseline, **tests
-        )
-        table = found.tabular()
-        rows = found.rows
+        table, rows = _several(sources.paths, models, measures, baseline, tests)
     else:
-        table, rows = _pair(models, measures, margin, tests)
-        a, b = displayed(sources.paths)
-        table = replace(table, notes=("; ".join([*table.notes, f"a: {a}, b: {b}"]),))
-    failures = [_failure(row, fail_if) for row in rows] if fail_if else []
+        table, rows = _pair(sources.paths, models, measures, margin, tests)
     about = {
         "files": displayed(sources.paths),
         "tasks": rows[0].num_tasks,
@@ -112,7 +104,7 @@ def compare(
         "cluster": cluster,
         "method": getattr(rows[0], "test", None),
     }
-    failed = [text for text in failures if text]
+    failed = _failures(rows, fail_if)
     return emit(with_digits(table, digits), form, output, "Comparison of models", failed, **about)
 
 
@@ -147,7 +139,7 @@ def _load(sources: Sources, i: int, measures: list[Any]) -> Any:
 
 def _names(paths: list[Path]) -> list[str]:
     """Names of three or more models: those of their files, or their paths if names repeat."""
-    names = [path.stem if path.suffix in SUFFIXES else path.name for path in paths]
+    names = list(map(_name, paths))
     if len(set(names)) < len(names):
         names = displayed(paths)
     if len(set(names)) < len(names):
@@ -155,18 +147,54 @@ def _names(paths: list[Path]) -> list[str]:
     return names
 
 
+def _name(path: Path) -> str:
+    return path.stem if path.suffix in SUFFIXES else path.name
+
+
+def _several(
+    paths: list[Path],
+    models: list[Any],
+    measures: list[Any],
+    baseline: str | None,
+    tests: dict[str, Any],
+) -> tuple[Tabular, Sequence[Any]]:
+    """The table of a comparison of three or more models, and its rows."""
+    named = dict(zip(_names(paths), models, strict=True))
+    found: Any = trm.compare(named, measures, baseline=baseline, **tests)
+    return found.tabular(), found.rows
+
+
 def _pair(
-    models: list[Any], measures: list[Any], margin: float | None, tests: dict[str, Any]
+    paths: list[Path],
+    models: list[Any],
+    measures: list[Any],
+    margin: float | None,
+    tests: dict[str, Any],
 ) -> tuple[Tabular, Sequence[Any]]:
     """The table of a comparison of two models, and its rows."""
     from torchrankmetrics.inference.comparison import equivalences
     from torchrankmetrics.inference.equivalence import equivalence
 
+    a, b = models
+    rows: Sequence[Any]
     if margin is None:
-        pair = trm.compare(models[0], models[1], measures, **tests)
-        return pair.tabular(), pair.rows
-    rows = [equivalence(models[0], models[1], one, margin=margin, **tests) for one in measures]
-    return equivalences(rows), rows
+        pair = trm.compare(a, b, measures, **tests)
+        table = pair.tabular()
+        rows = pair.rows
+    else:
+        rows = [equivalence(a, b, one, margin=margin, **tests) for one in measures]
+        table = equivalences(rows)
+    name_a, name_b = displayed(paths)
+    notes = [*table.notes, f"a: {name_a}, b: {name_b}"]
+    return replace(table, notes=("; ".join(notes),)), rows
+
+
+def _failures(rows: Sequence[Any], rule: Rule | None) -> list[str]:
+    """Explain which comparisons fail a rule."""
+    if rule is None:
+        return []
+    texts = [_failure(row, rule) for row in rows]
+    return [text for text in texts if text is not None]
 
 
 def _failure(row: Any, rule: Rule) -> str | None:

@@ -1,4 +1,4 @@
-"""``adjust``, ``datasets`` and ``metrics``: published numbers, candidate counts, names of metrics."""
+"""``adjust``, ``datasets`` and ``metrics``: published numbers, candidate counts, metric names."""
 
 import csv
 import os
@@ -137,7 +137,9 @@ def datasets(
     form: Form = None,
     output: Output = None,
 ) -> int:
-    """List the datasets with known filtered candidate counts, or mean and variance under random ranking on them.
+    """List the datasets with known filtered candidate counts, or random baselines on them.
+
+    With --metric, the columns are the mean and the variance of metrics under random ranking.
 
     Each split is filtered by itself and the splits before it (column known).
 
@@ -209,7 +211,10 @@ def _moments(tasks: list[_Task], names: list[str]) -> Tabular:
         for definition in definitions:
             moments = ExactExpectation().moments(definition, counts)
             rows.append((*task.cells, definition.name, moments.mean, moments.variance))
-    note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
+    note = (
+        "mean and variance of the metric if every rank is uniform among its candidates, "
+        "independently"
+    )
     columns = (*_TASKS, "metric", "mean", "variance")
     return Tabular.named(columns, rows, (note,), len(_TASKS) + 1)
 
@@ -223,6 +228,8 @@ def metrics(form: Form = None, output: Output = None) -> int:
     # the file that docs/metric_names.py writes: the registry imports torch
     text = (files("torchrankmetrics.cli") / "metrics.csv").read_text(encoding="utf-8")
     columns, *rows = csv.reader(text.splitlines())
-    note = "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
-    note += "normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
+    note = (
+        "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, "
+        "adjusted_mrr, normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
+    )
     return emit(Tabular.named(columns, rows, (note,)), form, output)

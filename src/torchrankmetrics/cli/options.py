@@ -29,7 +29,10 @@ Documents = Annotated[int | None, opt("Size of the collection, for chance-adjust
 Threshold = Annotated[float, opt("Smallest label of a relevant document, for binary metrics.")]
 EmptyQueriesOption = Annotated[
     EmptyQueries | None,
-    opt("Queries without a relevant item; default: zero for runs (as trec_eval), else skip."),
+    opt(
+        "Queries without a relevant item; default: zero for runs (as trec_eval), else skip with a "
+        "note."
+    ),
 ]
 IdenticalIds = Annotated[
     bool,

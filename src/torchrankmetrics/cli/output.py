@@ -47,7 +47,7 @@ _SUFFIXES = dict(
 def _checked(
     context: click.Context, parameter: click.Parameter, output: Path | None
 ) -> Path | None:
-    """Set the format by the suffix of the output before anything is computed; "-" is the standard output."""
+    """Set the format by the suffix of the output first of all; "-" is the standard output."""
     suffix = "" if output is None else output.suffix.lower()
     form = context.params["form"]
     if suffix in (".npz", ".parquet"):
@@ -80,7 +80,9 @@ def emit(
     failed: Sequence[str] = (),
     **about: Any,
 ) -> int:
-    """Print a table or write it to a file; notes on CSV and JSON and failed checks go to stderr. Return the exit code.
+    """Print a table or write it to a file, and return the exit code.
+
+    Notes on CSV and JSON, and failed checks, go to stderr.
 
     HTML is a whole page if ``title`` is given. ``about`` has fields of the JSON object
     (page "Command line").
@@ -131,14 +133,16 @@ def reject(why: str, **given: object) -> None:
 def split_lists(
     texts: Sequence[str], option: str, choices: Sequence[Any] | None = None
 ) -> list[Any]:
-    """Split comma-separated lists; ValueError for an empty part, and for one that is not among the choices."""
+    """Split comma-separated lists; ValueError for an empty part, or one not among the choices."""
     parts = [part.strip() for text in texts for part in text.split(",")]
     if not all(parts):
         raise ValueError(
             f"{option} must be names separated by commas, such as mrr,hits@10; got "
             f"{shorten(','.join(texts))}"
         )
-    return parts if choices is None else [check_choice(option, part, choices) for part in parts]
+    if choices is None:
+        return parts
+    return [check_choice(option, part, choices) for part in parts]
 
 
 def argument_of_cluster(option: str) -> Any:

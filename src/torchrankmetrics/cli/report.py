@@ -88,30 +88,27 @@ def report(
     """
     if confidence_level is None:
         reject("without --confidence-level", method=method != "normal", cluster=cluster != "auto")
-    if by_group or per_query:
-        reject(
-            "with --by-group" if by_group else "with --per-query",
-            confidence_level=confidence_level,
-            per_query=by_group and per_query,
-        )
+    if by_group:
+        reject("with --by-group", confidence_level=confidence_level, per_query=per_query)
+    elif per_query:
+        reject("with --per-query", confidence_level=confidence_level, fail_under=fail_under or None)
     options = RunOptions(num_candidates, relevance_threshold, empty_queries, ignore_identical_ids)
     sources = open_sources(files, qrels, list(runs), options, max_bytes, cluster)
     offered = _GROUP_VIEWS if by_group else None
     measures = _measures(sources, options, metrics, view, rank_type, side, offered)
     limits = _limits(sources, fail_under)
-    paths = [part for parts in sources.parts for part in parts]
-    about: dict[str, Any] = {"files": displayed(paths), "confidence_level": confidence_level}
+    about: dict[str, Any] = {
+        "files": displayed(sources.files),
+        "confidence_level": confidence_level,
+    }
     if per_query:
-        reject("with --per-query", fail_under=bool(fail_under))
-        table = _of_queries(sources, paths, measures)
+        table = _of_queries(sources, measures)
         return emit(with_digits(table, digits), form, output, "Values of queries", **about)
 
-    printed = _Report(metrics == (), bool(view), by_group)
     intervals = _Intervals(confidence_level, method, argument_of_cluster(cluster))
-    requested = [*measures.values(), *(measure for measure, _ in limits)]
-    for path, name in zip(paths, displayed(paths), strict=True):
-        printed.add(name, sources.load(path, requested), path, measures, limits, intervals)
-    table = printed.table(with_names=len(paths) > 1 or sources.parts[0] != [sources.paths[0]])
+    printed = _Report(measures, limits, intervals, metrics == (), bool(view), by_group)
+    printed.read(sources)
+    table = printed.table(with_names=sources.files != sources.paths[:1])
     about |= {"tasks": printed.num_tasks, "cluster": cluster, "method": method}
     return emit(with_digits(table, digits), form, output, "Rank metrics", printed.failed, **about)
 
@@ -165,14 +162,14 @@ def _limits(sources: Sources, fail_under: Sequence[str]) -> list[tuple[Any, floa
     return limits
 
 
-def _of_queries(sources: Sources, paths: list[Path], measures: dict[str, Any]) -> Tabular:
+def _of_queries(sources: Sources, measures: dict[str, Any]) -> Tabular:
     """One row for each file, query and metric."""
     rows: list[tuple[Cell, ...]] = []
-    for path, name in zip(paths, displayed(paths), strict=True):
+    for path, name in zip(sources.files, displayed(sources.files), strict=True):
         for query, values in sources.query_values(path, list(measures.values())).items():
             rows += [(name, query, key, value) for key, value in values.items()]
     columns = ["file", "query", "metric", "value"]
-    if len(paths) == 1:
+    if len(sources.files) == 1:
         rows = [row[1:] for row in rows]
         columns = columns[1:]
     return Tabular.named(columns, rows, keys=len(columns) - 1)
@@ -197,16 +194,16 @@ class _Intervals:
         ).rows
         low = {row.metric: row.low for row in rows}
         high = {row.metric: row.high for row in rows}
-        return {
-            "low": [low.get(key) for key in measures],
-            "high": [high.get(key) for key in measures],
-        }
+        return {"low": list(map(low.get, measures)), "high": list(map(high.get, measures))}
 
 
 @dataclass
 class _Report:
     """The table of several files, line after line."""
 
+    measures: dict[str, Any]
+    limits: list[tuple[Any, float]]
+    intervals: _Intervals
     is_default: bool  # no metric was requested: those that need candidate counts are optional
     has_views: bool
     by_group: bool
@@ -216,34 +213,39 @@ class _Report:
     _columns: list[str] = field(default_factory=list)
     _rows: list[tuple[Cell, ...]] = field(default_factory=list)
 
-    def add(
-        self,
-        name: str,
-        table: Any,
-        path: Path,
-        measures: dict[str, Any],
-        limits: list[tuple[Any, float]],
-        intervals: _Intervals,
-    ) -> None:
-        """Add the lines of a file."""
+    def read(self, sources: Sources) -> None:
+        """Add the lines of all files."""
         from torchrankmetrics.inference.pairing import check_complete
         from torchrankmetrics.metrics.analysis import Analysis
+
+        requested = [*self.measures.values(), *(measure for measure, _ in self.limits)]
+        for path, name in zip(sources.files, displayed(sources.files), strict=True):
+            table = sources.load(path, requested)
+            check_complete(table, path)
+            analysis = Analysis([table.rows])
+            _check_sides(path, analysis, self.measures)
+            self._add(name, analysis)
+            self._check_limits(name, analysis)
+
+    def _add(self, name: str, analysis: Any) -> None:
+        """Add the lines of a file."""
         from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 
-        check_complete(table, path)
-        analysis = Analysis([table.rows])
-        _check_sides(path, analysis, measures)
         sample = analysis.sample()
+        measures = self.measures
         if self.is_default and sample.num_candidates is None:
             measures = {key: one for key, one in measures.items() if one.view == "base"}
         cells = self._groups(analysis, measures) if self.by_group else _values(analysis, measures)
-        cells |= intervals.columns(analysis, measures)
+        cells |= self.intervals.columns(analysis, measures)
         self._columns = list(cells)
         self._rows += [(name, *line) for line in zip(*cells.values(), strict=True)]
         notes = [tasks_note(sample), *sampled_notes(analysis)]
         self._notes += [f"{name}: {note}" for note in notes]
         self.num_tasks += sample.num_tasks
-        for measure, limit in limits:
+
+    def _check_limits(self, name: str, analysis: Any) -> None:
+        """Note which metrics of a file are below their limits."""
+        for measure, limit in self.limits:
             value = measure.value(analysis)
             if not value >= limit:
                 self.failed.append(f"{name}: {measure.key} is {value:.6g}, below {limit:g}")

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,20 @@ class RunOptions:
     ignore_identical_ids: bool
 
 
-class RankFiles:
+class _Models:
+    """Paths of models, and the files of each: one, or one per training run."""
+
+    def __init__(self, paths: list[Path], parts: list[list[Path]]) -> None:
+        self.paths = paths
+        self.parts = parts
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of all models."""
+        return list(chain(*self.parts))
+
+
+class RankFiles(_Models):
     """Files of ranks; a directory is a model with one file per training run."""
 
     default_metric = "mrr"
@@ -34,9 +48,9 @@ class RankFiles:
             num_candidates=options.num_candidates,
             ignore_identical_ids=options.ignore_identical_ids,
         )
-        self.paths = [_input(path) for path in files]
-        self.parts = [_parts(path) for path in self.paths]
-        self.empty_queries = options.empty_queries or "skip"
+        paths = list(map(_input, files))
+        super().__init__(paths, list(map(_parts, paths)))
+        self.empty_queries = options.empty_queries
         self._max_bytes = max_bytes
 
     @property
@@ -64,7 +78,7 @@ class RankFiles:
         return found
 
 
-class RunFiles:
+class RunFiles(_Models):
     """Runs and their qrels."""
 
     default_metric = "ndcg_at_10"
@@ -72,9 +86,9 @@ class RunFiles:
     def __init__(self, qrels: Path, runs: list[Path], options: RunOptions) -> None:
         from torchrankmetrics.integrations.trec import read_qrels
 
-        self.paths = [_input(path) for path in runs]
-        self.parts = [[path] for path in self.paths]
-        self.empty_queries = options.empty_queries or "zero"
+        paths = list(map(_input, runs))
+        super().__init__(paths, [[path] for path in paths])
+        self.empty_queries: EmptyQueries = options.empty_queries or "zero"
         self._qrels = read_qrels(_input(qrels))
         self._options: dict[str, Any] = {
             "num_candidates": options.num_candidates,
@@ -150,7 +164,7 @@ def open_sources(
 
 
 def _may_hold_ranks(path: Path) -> bool:
-    """Whether a file may be a table of ranks, by its suffix or the names of its columns; else it holds qrels."""
+    """Whether a file may be a table of ranks, by its suffix and its columns; else it has qrels."""
     if path.suffix in (".npz", ".parquet") or not path.is_file():
         return True
     if path.suffix not in SUFFIXES:
@@ -179,9 +193,9 @@ def _parts(path: Path) -> list[Path]:
 
 
 def displayed(paths: list[Path]) -> list[str]:
-    """Write paths for a table that is published: absolute ones relative to their common directory."""
-    absolute = [path for path in paths if path.is_absolute()]
-    folder = os.path.commonpath([path.parent for path in absolute]) if absolute else ""
+    """Write paths for a published table: absolute ones relative to their common directory."""
+    parents = [path.parent for path in paths if path.is_absolute()]
+    folder = os.path.commonpath(parents) if parents else ""
     names = []
     for path in paths:
         names.append(path.relative_to(folder).as_posix() if path.is_absolute() else str(path))

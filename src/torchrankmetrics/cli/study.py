@@ -40,7 +40,7 @@ def study(
     form: Form = None,
     output: Output = None,
 ) -> int:
-    """Put models, datasets and seeds into one table, or into an HTML page with figures that `verify` checks.
+    """Put models, datasets and seeds into one table, or into an HTML page that `verify` checks.
 
     The best value of a dataset is bold; models that are not significantly different from it are
     marked. CSV and JSON have one row per cell.

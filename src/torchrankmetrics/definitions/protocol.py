@@ -45,7 +45,7 @@ class MetricDefinition:
     entries_are_rows: bool = True
 
     def sample(
-        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries | None = None
     ) -> Any:
         """Read the tasks or queries of a side on which the metric is defined.
 
@@ -194,7 +194,7 @@ class ValueDefinition(MetricDefinition):
     has_expected = has_p_value = has_null = uses_candidates = has_optimum = False
 
     def sample(
-        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries | None = None
     ) -> Any:
         return rows.sample(side, average, 1)
 

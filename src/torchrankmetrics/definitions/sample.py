@@ -248,8 +248,8 @@ class UnknownCandidatesError(RankMetricError):
             message
             or "num_candidates is needed for every view except 'base', and for metrics that depend "
             "on it; without it only base values such as mrr, hits@10 and ndcg@10 are known. Pass "
-            "num_candidates=, the number of filtered candidates of every task, or of documents in "
-            "the collection"
+            "num_candidates= (to a file, a column num_candidates), the number of filtered "
+            "candidates of every task, or of documents in the collection"
         )
 
 

@@ -219,7 +219,7 @@ class RankDefinition(MetricDefinition):
         return hash(self.name)  # used by every cache; few definitions share a name
 
     def sample(
-        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries | None = None
     ) -> Any:
         return rows.sample(side, average, self.min_candidates)
 

@@ -1,4 +1,4 @@
-"""Clusters of dependent ranking tasks: both sides of a triple, the tasks of one query, groups, or given keys."""
+"""Clusters of dependent ranking tasks: sides of a triple, tasks of a query, groups, keys."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -37,7 +37,7 @@ class Clusters(NamedTuple):
         return Clusters(self.key[index], self.copies[index], self.is_auto)
 
     def units(self, count: IntArray) -> tuple[IntArray, IntArray]:
-        """Index of the cluster of each row (m,), and the number of equal clusters (u,); ``count`` of tasks (m,)."""
+        """Index of the cluster of each row (m,), and the number of equal clusters (u,)."""
         single = self.key == ABSENT
         keys, of_key = np.unique(self.key[~single], return_inverse=True)
         index = np.empty(len(self.key), dtype=np.int64)
@@ -49,7 +49,7 @@ class Clusters(NamedTuple):
 
 
 def clusters_of(cluster: Cluster | None, runs: Sequence[Rows], of: str) -> Clusters | None:
-    """Clusters of the rows (n, 10) of one or more runs on the same tasks; None if all tasks are independent.
+    """Clusters of the rows (n, 10) of runs on the same tasks; None: all tasks are independent.
 
     ValueError, TypeError unless ``cluster`` is None, "auto", a column that has values, or one
     integer per row.
@@ -77,7 +77,7 @@ def clusters_of(cluster: Cluster | None, runs: Sequence[Rows], of: str) -> Clust
 
 
 def _with_empty_queries(key: IntArray, rows: Rows) -> IntArray:
-    """Complete keys of the tasks among rows (n, 10): queries without a relevant item are on their own."""
+    """Complete keys of tasks among rows (n, 10): each query without a relevant item is alone."""
     is_task = ~is_empty_query(rows)
     if key.shape != (is_task.sum(),):
         return key
@@ -87,7 +87,7 @@ def _with_empty_queries(key: IntArray, rows: Rows) -> IntArray:
 
 
 def automatic_clusters(runs: Sequence[Rows]) -> Clusters | None:
-    """Both sides of a triple if a sample id has two sides, else the tasks of a query; None: neither."""
+    """Both sides of a triple if a sample id has two, else tasks of a query; None: neither."""
     ids = np.where(weights(runs[0]) > 0, Columns(runs[0]).sample_id, ABSENT)
     # rows with sample ids are distinct by (side, sample id)
     if has_repeats(ids[ids != ABSENT]):
@@ -101,7 +101,7 @@ def automatic_clusters(runs: Sequence[Rows]) -> Clusters | None:
 
 
 def query_clusters(runs: Sequence[Rows]) -> Clusters:
-    """The tasks of one query, by side and ``query``; tasks without a query are clusters of their own."""
+    """The tasks of one query, by side and ``query``; other tasks are clusters of their own."""
     rows = runs[0]
     clusters = Clusters(np.full(len(rows), ABSENT), np.ones(len(rows), dtype=np.int64))
     named = np.flatnonzero((Columns(rows).query != ABSENT) & (weights(rows) > 0))
@@ -122,7 +122,7 @@ def query_clusters(runs: Sequence[Rows]) -> Clusters:
 
 
 def query_order(runs: Sequence[Rows]) -> tuple[IntArray, IntArray]:
-    """Order of rows by query, and the start of each query in it; runs may have other names of a query."""
+    """Order of rows by query, and the start of each query in it; names may differ between runs."""
     names = [Columns(run).query for run in runs]
     first = Columns(runs[0])
     # queries without a name of their own also differ by group and weight
@@ -188,7 +188,7 @@ def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
 
 
 class SampleSize(NamedTuple):
-    """Number of tasks or queries of a sample, and of their clusters (None: they are independent)."""
+    """Number of tasks or queries of a sample, and of clusters (None: they are independent)."""
 
     number: int
     unit: str

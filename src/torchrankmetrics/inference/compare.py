@@ -1,4 +1,4 @@
-"""`compare`: paired differences of two models, or of all pairs of several as one family of tests; `equivalence`."""
+"""`compare`: paired differences of two models, or of all pairs of several as one family."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack, cast, overload
+from typing import Any, NamedTuple, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
@@ -98,11 +98,12 @@ def compare(
 
     The p-value is from a sign-flip permutation test, or from McNemar's exact test for hits of
     independent tasks without weights. Both sides of a triple, or the tasks of one query, change
-    their signs together (``cluster``). The interval contains the differences that the same test does not reject
-    (for hits with Tango's test), so it contains 0 exactly if p is above 1 - confidence_level.
-    Metrics that are not a function of a mean, such as the median, have bootstrap percentiles and no
-    p-value. For lists of runs, both are Student's t over new training seeds and new tasks, and
-    ``seeds`` contains the variance components. Processes are not synchronized.
+    their signs together (``cluster``). The interval contains the differences that the same test
+    does not reject (for hits with Tango's test), so it contains 0 exactly if p is above
+    1 - confidence_level. Metrics that are not a function of a mean, such as the median, have
+    bootstrap percentiles and no p-value. For lists of runs, both are Student's t over new training
+    seeds and new tasks, and ``seeds`` contains the variance components. Processes are not
+    synchronized.
 
     Args:
         a (Ranks, RankTable, RankCollection, list or mapping): a model: also an array of ranks, a
@@ -147,8 +148,10 @@ def compare(
     >>> bm25 = {f"q{i}": i % 7 / 7 for i in range(40)}
     >>> dense = {f"q{i}": min(i % 5 / 4 + 0.05, 1.0) for i in range(40)}
     >>> result = compare(dense, bm25, "ndcg@10")
-    >>> round(result.difference, 4), round(result.low, 2), round(result.high, 2), round(result.p_value, 2)
-    (0.1293, -0.01, 0.27, 0.07)
+    >>> round(result.difference, 4), round(result.low, 2), round(result.high, 2)
+    (0.1293, -0.01, 0.27)
+    >>> round(result.p_value, 2)
+    0.07
     """
     confidence_level = check_confidence_level(confidence_level)
     draws = checked_draws(confidence_level, n_resamples, permutations, seed)
@@ -180,13 +183,13 @@ def paired(
     cluster: Cluster | None = "auto",
     draws: Draws = DEFAULT_DRAWS,
 ) -> list[PairedMeasure]:
-    """Measure two models, or several runs of each, on the same tasks; arguments and errors of ``compare``."""
+    """Measure two models, or runs of each, on the same tasks; arguments as in ``compare``."""
     (rows_a, rows_b), clusters, measures = _aligned(["a", "b"], [a, b], metrics, cluster)
     return [PairedMeasure(measure, rows_a, rows_b, clusters, draws) for measure in measures]
 
 
 def checked_draws(level: float, n_resamples: int, permutations: int, seed: int) -> Draws:
-    """Check the options of resampling for tests that reject where an interval of this level ends."""
+    """Check the options of resampling for tests that reject where an interval ends."""
     check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
     if (permutations + 1) * (1 - level) < 1 - 1e-9:
@@ -206,7 +209,10 @@ def _entries(metric: Any) -> list[Any]:
 def _aligned(
     names: Sequence[str], models: Sequence[Models], metrics: Sequence[Any], cluster: Cluster | None
 ) -> tuple[list[list[Rows]], Clusters | None, list[Measure]]:
-    """Rows of the runs of each model (``names`` in errors) in one order of tasks, their clusters, and the measures."""
+    """Rows of the runs of each model in one order of tasks, their clusters, and the measures.
+
+    ``names`` are for errors.
+    """
     runs = [_runs(model, name) for name, model in zip(names, models, strict=True)]
     sizes = list(map(len, runs))
     if 1 in sizes and max(sizes) > 1:
@@ -251,23 +257,21 @@ def _values_of(run: Any, name: str, metric: Any) -> Any:
 
 
 def _runs(models: Models, name: str) -> list[Any]:
-    runs: list[Any] = (
-        list(models)
-        if isinstance(models, list | tuple) and not is_list_of_ranks(models)
-        else [models]
-    )
+    is_list = isinstance(models, list | tuple) and not is_list_of_ranks(models)
+    runs: list[Any] = list(cast("Sequence[Any]", models)) if is_list else [models]
     if not runs:
         raise ValueError(f"{name} is an empty list: pass at least one run")
-    return [
-        run
-        if is_values(run) or is_values_by_metric(run)
-        else as_evaluation(run, name, ", or a list of them")
-        for run in runs
-    ]
+    return [_run(run, name) for run in runs]
+
+
+def _run(run: Any, name: str) -> Any:
+    if is_values(run) or is_values_by_metric(run):
+        return run
+    return as_evaluation(run, name, ", or a list of them")
 
 
 def _measure(metric: Any, models: list[Evaluation]) -> Measure:
-    """Requested measure; of a name with the expectation and empty queries of the first collection."""
+    """Requested measure; a name has expectation and empty queries of the first collection."""
     if (found := measure_of(metric)) is None:
         name = parse_name(metric)
         known = [
@@ -297,33 +301,73 @@ def _compare_all(
     level: float,
     draws: Draws,
 ) -> PairwiseComparisons:
-    """Compare every pair, and adjust the p-values by max-T if all tests are sign flips of tasks, else by Holm."""
+    """Compare every pair; adjust p-values by max-T if all tests are sign flips, else by Holm."""
     names, labels = _names_of(models)
     aligned, clusters, given = _aligned(labels, list(models.values()), metrics, cluster)
-    rows = dict(zip(names, aligned, strict=True))
     measures = list({measure.key: measure for measure in given}.values())
-    if baseline not in (None, BEST, *rows):
+    aligned_models = _AlignedModels(
+        dict(zip(names, aligned, strict=True)), clusters, measures, draws
+    )
+    if baseline not in (None, BEST, *names):
         raise ValueError(
             f"baseline must be None, 'best' or one of the models {', '.join(labels)}; got "
             f"{shorten(baseline)}"
         )
-    of_best = baseline == BEST and BEST not in rows
-    if of_best:
+    is_of_best = baseline == BEST and BEST not in names
+    if is_of_best:
         _check_directions(measures)
     # the best model is chosen on the same data: the family contains every pair that it could have
-    pairs = _pairs(list(rows), baseline)
-    found = []
-    for measure, (a, b) in itertools.product(measures, pairs):
-        one = PairedMeasure(measure, rows[a], rows[b], clusters, draws).comparison(level)
-        found.append(dataclasses.replace(one, models=(a, b)))
-    is_of_flips = max(map(len, aligned)) == 1 and all(map(_is_mean_over_rows, measures))
-    found = _adjusted(
-        found, _max_t(rows, clusters, measures, pairs, draws) if is_of_flips else None
-    )
-    if of_best:
+    found = aligned_models.comparisons(_pairs(names, baseline), level)
+    if is_of_best:
         found = list(itertools.chain(*(_of_best(measure, found) for measure in measures)))
     _warn(found, level)
-    return PairwiseComparisons(tuple(found), tuple(rows))
+    return PairwiseComparisons(tuple(found), tuple(names))
+
+
+class _AlignedModels(NamedTuple):
+    """Rows of the runs of each model in one order of tasks, and the measures to compare."""
+
+    rows: dict[str, list[Rows]]
+    clusters: Clusters | None
+    measures: list[Measure]
+    draws: Draws
+
+    def comparisons(self, pairs: list[tuple[str, str]], level: float) -> list[Comparison]:
+        """Compare every pair by every measure, with adjusted p-values."""
+        found = []
+        for measure, (a, b) in itertools.product(self.measures, pairs):
+            row = self._test(measure, a, b).comparison(level)
+            found.append(dataclasses.replace(row, models=(a, b)))
+        return _adjusted(found, self._max_t(pairs) if self._has_sign_flips() else None)
+
+    def _test(self, measure: Measure, a: str, b: str) -> PairedMeasure:
+        return PairedMeasure(measure, self.rows[a], self.rows[b], self.clusters, self.draws)
+
+    def _has_sign_flips(self) -> bool:
+        """Whether all tests are sign flips of tasks."""
+        has_one_run = max(map(len, self.rows.values())) == 1
+        return has_one_run and all(map(_is_mean_over_rows, self.measures))
+
+    def _max_t(self, pairs: list[tuple[str, str]]) -> FloatArray:
+        """Adjusted p-values from sign flips of the differences from the first model."""
+        reference, *others = self.rows
+        index = np.arange(len(self.rows[reference][0]))
+        number = np.ones_like(index)
+        if self.clusters is not None:
+            index, number = self.clusters.units(number)
+        columns = []
+        for measure, other in itertools.product(self.measures, others):
+            columns.append(self._test(measure, other, reference).differences_of(index, number))
+        terms = np.repeat(np.stack(columns, 1), number, axis=0)
+        lines = _contrasts(list(self.rows), pairs, len(self.measures))
+        return max_t_p_values(terms, lines, self.draws.permutations, self.draws.seed)
+
+
+def _contrasts(names: list[str], pairs: list[tuple[str, str]], num_measures: int) -> FloatArray:
+    """Write the difference of each pair in the differences of models from the first one."""
+    model = dict(zip(names, np.eye(len(names))[:, 1:], strict=True))
+    lines = np.stack([model[a] - model[b] for a, b in pairs], 1)
+    return np.kron(np.eye(num_measures), lines)
 
 
 def _names_of(models: Mapping[Any, Models]) -> tuple[list[str], list[str]]:
@@ -358,41 +402,15 @@ def _is_mean_over_rows(measure: Measure) -> bool:
 
 
 def _adjusted(found: list[Comparison], max_t: FloatArray | None = None) -> list[Comparison]:
-    """Add adjusted p-values to comparisons that have p-values: those of max-T, if given, else Holm's."""
-    plain = [math.nan if row.p_value is None else row.p_value for row in found]
+    """Add adjusted p-values to comparisons with p-values: those of max-T, if given, else Holm's."""
+    plain = np.array([row.p_value for row in found], dtype=np.float64)  # None becomes NaN
     adjusted = holm(plain) if max_t is None else np.maximum(plain, max_t)
     correction = "Holm" if max_t is None else "max-T"
-    return [
-        dataclasses.replace(
-            row, p_adjusted=None if np.isnan(p) else float(p), correction=correction
-        )
-        for row, p in zip(found, adjusted, strict=True)
-    ]
-
-
-def _max_t(
-    rows: dict[str, list[Rows]],
-    clusters: Clusters | None,
-    measures: list[Measure],
-    pairs: list[Any],
-    draws: Draws,
-) -> FloatArray:
-    """Adjusted p-values from flips of all differences from the first model, which span every pair."""
-    reference, *others = rows
-    index = np.arange(len(rows[reference][0]))
-    number = np.ones_like(index)
-    if clusters is not None:
-        index, number = clusters.units(number)
-    columns = []
-    for measure, other in itertools.product(measures, others):
-        one = PairedMeasure(measure, rows[other], rows[reference], clusters, draws)
-        columns.append(one.differences_of(index, number))
-    # difference of each model from the first one
-    model = dict(zip(rows, np.eye(len(rows))[:, 1:], strict=True))
-    lines = np.stack([model[a] - model[b] for a, b in pairs], 1)
-    lines = np.kron(np.eye(len(measures)), lines)
-    terms = np.repeat(np.stack(columns, 1), number, axis=0)
-    return max_t_p_values(terms, lines, draws.permutations, draws.seed)
+    rows = []
+    for row, p in zip(found, adjusted, strict=True):
+        p_adjusted = None if np.isnan(p) else float(p)
+        rows.append(dataclasses.replace(row, p_adjusted=p_adjusted, correction=correction))
+    return rows
 
 
 def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
@@ -404,7 +422,11 @@ def _of_best(measure: Measure, rows: list[Comparison]) -> list[Comparison]:
     for row, (a, b) in own:
         values |= {a: row.value_a, b: row.value_b}
     best = (max if measure.higher_is_better else min)(values, key=values.__getitem__)
-    return [turned(row) if pair[1] == best else row for row, pair in own if best in pair]
+    found = []
+    for row, pair in own:
+        if best in pair:
+            found.append(turned(row) if pair[1] == best else row)
+    return found
 
 
 def _warn(rows: Sequence[Comparison], level: float) -> None:

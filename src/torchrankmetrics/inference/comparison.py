@@ -1,10 +1,11 @@
-"""Results of comparisons: paired differences with intervals and p-values, and how they are printed."""
+"""Results of comparisons: paired differences with intervals, p-values, and their print."""
 
 from __future__ import annotations  # help() shows the names of types
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import overload
 
 from torchrankmetrics.inference.clusters import SampleSize
@@ -93,7 +94,7 @@ class Comparison(Rendered):
 
     @property
     def better(self) -> str | None:
-        """Name of the significantly better model, "a" or "b" if they have no names; None if neither is."""
+        """Name of the significantly better model, "a" or "b" without names; None if neither is."""
         if self.higher_is_better is None or not self.is_significant:
             return None
         first, second = self.models or ("a", "b")
@@ -101,7 +102,7 @@ class Comparison(Rendered):
 
     @property
     def direction(self) -> str:
-        """The better model in words, as "a is better: lower MR"; "" for a metric without a direction."""
+        """The better model in words, as "a is better: lower MR"; "" without a direction."""
         if self.higher_is_better is None:
             return ""
         end = "higher" if self.higher_is_better else "lower"
@@ -126,7 +127,7 @@ class Comparison(Rendered):
 
     @property
     def monte_carlo_error(self) -> float | None:
-        """Standard error of the p-value due to random flips; 0 if it is exact or a bound, None without a p-value."""
+        """Standard error of p due to random flips; 0 if exact or a bound, None without p."""
         if self.p_value is None:
             return None
         if self.permutations is None or self._is_bound:
@@ -179,8 +180,9 @@ class Comparison(Rendered):
     def __str__(self) -> str:
         direction = self.direction and f"; {self.direction}"
         return (
-            f"{self.label}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} [{self.low:+.4f}, "
-            f"{self.high:+.4f}] at {100 * self.confidence_level:g}%, {self._p_text}; {self.size}"
+            f"{self.label}: {self.value_a:.4f} - {self.value_b:.4f} = {self.difference:+.4f} "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g}%, "
+            f"{self._p_text}; {self.size}"
             f"{direction}{self._seeds_text}"
         )
 
@@ -211,21 +213,14 @@ class _ComparisonTable(Rendered):
         """Columns, cells and notes."""
         named = any(one.models is not None for one in self.rows)
         headings = _HEADINGS_OF_NAMED if named else _HEADINGS
-        columns = (
-            Column("metric", key=True),
-            *(
-                (Column("model_a", "A", key=True), Column("model_b", "B", key=True))
-                if named
-                else ()
-            ),
-            *(Column(name, headings.get(name), metric=ROW) for name in _VALUES),
-            *(Column(name) for name in ("p", "p_adjusted", "better", "test")),
-        )
+        columns = [Column("metric", key=True)]
+        if named:
+            columns += [Column("model_a", "A", key=True), Column("model_b", "B", key=True)]
+        columns += [Column(name, headings.get(name), metric=ROW) for name in _VALUES]
+        columns += map(Column, ("p", "p_adjusted", "better", "test"))
         fields = (*_VALUES, "p_value", "p_adjusted", "better", "test")
-        cells = [
-            (one.metric, *(one.models or ()), *(getattr(one, name) for name in fields))
-            for one in self.rows
-        ]
+        read = attrgetter(*fields)
+        cells = [(one.metric, *(one.models or ()), *read(one)) for one in self.rows]
         return Tabular(columns, cells, (self._note,))
 
     @property
@@ -240,7 +235,7 @@ class _ComparisonTable(Rendered):
 
 @dataclass(frozen=True)
 class Comparisons(_ComparisonTable):
-    """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics.
+    """One ``Comparison`` per metric, ``result["mrr"]``; p-values adjusted for their number.
 
     Attributes:
         rows (tuple): in the order of the metrics.
@@ -262,7 +257,7 @@ class Comparisons(_ComparisonTable):
 
 @dataclass(frozen=True)
 class PairwiseComparisons(_ComparisonTable):
-    """Comparisons of several models: one per metric and pair, with p-values adjusted for their number.
+    """Comparisons of several models: one per metric and pair, with adjusted p-values.
 
     ``result["mrr"]`` has the comparisons of a metric, ``result["mrr", "a", "b"]`` the one of two
     models, as a - b.
@@ -382,11 +377,11 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
         Column(name, headings.get(name), key=name == "metric")
         for name in (*names, "equivalent", "test")
     ]
-    verdicts = [("yes" if one.equivalent else "not shown", one.test) for one in found]
-    rows = [
-        (*(getattr(one, name) for name in names), *last)
-        for one, last in zip(found, verdicts, strict=True)
-    ]
+    read = attrgetter(*names)
+    rows = []
+    for one in found:
+        verdict = "yes" if one.equivalent else "not shown"
+        rows.append((*read(one), verdict, one.test))
     levels = (
         f"tests at {100 * first.confidence_level:g}%, intervals at {100 * first.interval_level:g}%"
     )

@@ -24,7 +24,7 @@ def equivalence(
     permutations: int = 9999,
     seed: int = 0,
 ) -> Equivalence:
-    """Test whether two models are equal within a margin, and whether ``a`` is not inferior to ``b``.
+    """Test whether two models are equal within a margin, and whether ``a`` is not inferior.
 
     Two one-sided tests (Schuirmann 1987, doi:10.1007/BF01068419), each half of the two-sided test
     that ``compare`` inverts: they reject at 1 - confidence_level exactly if the interval of level 2

@@ -1,4 +1,4 @@
-"""Sign-flip permutation tests of paired differences, the intervals that invert them, and their max-T adjustment."""
+"""Sign-flip tests of paired differences, the intervals that invert them, and max-T."""
 
 import math
 import sys
@@ -126,7 +126,7 @@ class SignFlipTest:
         self.effective_tasks = units.effective_tasks(units.influence @ self._slopes(*self.means))
 
     def difference(self, level: float) -> tuple[float, float, float, bool]:
-        """Ends of the interval; p-value of no difference; False if an end is the limit of the possible values."""
+        """Ends of the interval, p-value of no difference, and whether the ends are bounded."""
         p_value = self.flips.p_value(np.eye(3)[0])
         alpha = 1 - level + ROUNDING
         (one, first), (other, second) = (
@@ -141,7 +141,7 @@ class SignFlipTest:
         return low, high, p_value, first & second
 
     def p_value(self, null: float) -> float:
-        """Two-sided p-value of the hypothesis that the difference is ``null``, or the nearest possible one."""
+        """Two-sided p-value of the difference ``null``, or of the nearest possible one."""
         t = (self.means[0] - self.means[1] - null) / 2
         if not self._straight:
             reach = self.limits[1] - self.limits[0]
@@ -156,7 +156,7 @@ class SignFlipTest:
         return self.flips.p_value(np.array([slopes[0], slopes.sum(), moved]))
 
     def _end(self, direction: float, alpha: float, differs: bool) -> tuple[float, bool]:
-        """Value of g(a) - g(b) furthest from the observed one that is not rejected, for one sign of t; if bounded."""
+        """Value of g(a) - g(b) furthest from the observed one that is not rejected; if bounded."""
 
         # distance by which the end is beyond t, with the slopes at t
         def beyond(t: float) -> float:
@@ -201,7 +201,9 @@ class SignFlipTest:
 def max_t_p_values(
     columns: FloatArray, lines: FloatArray, permutations: int = 9999, seed: int = 0
 ) -> FloatArray:
-    """Adjust the sign-flip tests of several mean differences by step-down max-T (doi:10.1198/016214504000000539).
+    """Adjust the sign-flip tests of several mean differences by step-down max-T.
+
+    The method is doi:10.1198/016214504000000539.
 
     The differences are ``columns`` (u, k) @ ``lines`` (k, m). All differences of a unit change sign
     together, so that the flips contain their dependence. A difference that is zero on every task

@@ -14,6 +14,7 @@ from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import Metrics
 from torchrankmetrics.metrics.selection import Selection
+from torchrankmetrics.metrics.warnings import warn_of_nothing
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, HasRows, is_empty_query
 from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
@@ -89,11 +90,10 @@ class Intervals(Rendered):
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        columns = (
-            Column("metric", key=True),
-            *(Column(name, metric=ROW) for name in ("value", "low", "high")),
-            *(Column(name, audience="programs") for name in ("standard_error", "effective_tasks")),
-        )
+        columns = [Column("metric", key=True)]
+        columns += [Column(name, metric=ROW) for name in ("value", "low", "high")]
+        more = ("standard_error", "effective_tasks")
+        columns += [Column(name, audience="programs") for name in more]
         size = SampleSize(self.num_tasks, self.unit, self.num_clusters, self.effective_clusters)
         note = f"{100 * self.confidence_level:g}% ({self.method}), {size}"
         return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
@@ -122,12 +122,11 @@ def check_confidence_level(
 
 def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
     """Warn of metrics whose standard error depends on too few tasks or clusters."""
-    few = [
-        f"{shorten(key)} "
-        f"({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
-        for key, number in effective_tasks.items()
-        if number < LEAST_EFFECTIVE_TASKS
-    ]
+    few = []
+    for key, number in effective_tasks.items():
+        if number < LEAST_EFFECTIVE_TASKS:
+            size = f"effective number of tasks {number:.1f}" if number else "zero variance"
+            few.append(f"{shorten(key)} ({size})")
     if few:
         warn(
             f"the interval of {', '.join(few)} may be too narrow: fewer than "
@@ -146,13 +145,14 @@ def confidence_intervals(
     n_resamples: int,
     seed: int,
 ) -> Intervals:
-    """Compute the intervals of all measures that are estimates, for ``RankCollection.confidence_intervals``."""
+    """Compute the intervals of all measures that are estimates, for ``RankCollection``."""
     confidence_level = check_confidence_level(confidence_level)
     check_choice("method", method, METHODS)
     check_int("n_resamples", n_resamples, 100)
     check_int("seed", seed, 0)
     estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
     _check_formula(estimated, method)
+    warn_of_nothing(analysis, measures.values())
     source = ClusteredSource(analysis, cluster)
     found: dict[Measure, Estimate] = {}
     rows = []
@@ -170,8 +170,7 @@ def confidence_intervals(
                 n_resamples,
                 seed,
             )
-        ends = found[base].in_view(measure, sample)._asdict()
-        rows.append(Interval(key, measure.value_or_nan(analysis), **ends))
+        rows.append(_interval(key, measure, analysis, found[base].in_view(measure, sample)))
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
     size = _size(source, estimated)
     return Intervals(
@@ -183,6 +182,10 @@ def confidence_intervals(
         size.effective_clusters,
         size.unit,
     )
+
+
+def _interval(key: str, measure: Measure, analysis: Analysis, found: Estimate) -> Interval:
+    return Interval(key, measure.value_or_nan(analysis), **found._asdict())
 
 
 def intervals_of(

@@ -1,4 +1,4 @@
-"""Test of two models, or of several runs of each, on the same tasks, and the interval that inverts it."""
+"""Test of two models, or of runs of each, on the same tasks, and the interval that inverts it."""
 
 import math
 from functools import cached_property
@@ -11,7 +11,7 @@ from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.inference.clusters import Clusters, entry_clusters
 from torchrankmetrics.inference.comparison import Comparison
 from torchrankmetrics.inference.flips import ROUNDING, SignFlipTest
-from torchrankmetrics.inference.sources import PairedSource
+from torchrankmetrics.inference.sources import PairedSource, sample_size
 from torchrankmetrics.inference.standard_errors import (
     Units,
     percentile_effective_tasks,
@@ -49,7 +49,7 @@ DEFAULT_DRAWS = Draws()
 
 
 class Tested(NamedTuple):
-    """Interval and test of a difference; p is NaN for metrics without a test, the rest as in ``Comparison``."""
+    """Interval and test of a difference, as in ``Comparison``; p is NaN without a test."""
 
     low: float
     high: float
@@ -68,7 +68,7 @@ class Tested(NamedTuple):
 
 
 class PairTest:
-    """Test of g(mean of f of A) - g(mean of f of B), one run each: sign flips, and McNemar's test of shares.
+    """Test of g(mean of f of A) - g(mean of f of B), one run each: sign flips, McNemar's test.
 
     ``units`` (k = 2) are tasks or clusters with both runs, ``limits`` those of the mean of f.
     """
@@ -129,7 +129,10 @@ class PairTest:
 
     @cached_property
     def _discordant(self) -> tuple[float, float, float, float | None]:
-        """Numbers of tasks that only A hits, that only B hits, and of all; a squared error if they are effective."""
+        """Numbers of tasks that only A hits, only B hits, and of all, which may be effective ones.
+
+        Then the last result is the squared error, else None.
+        """
         units = self.units
         if units.is_binary:
             return *units.discordant(0, 1), None
@@ -149,7 +152,7 @@ class PairTest:
 
 
 class PairedMeasure:
-    """A measure of two models, or of several runs of each, on the same tasks: rows ``used`` (m,), values in a view."""
+    """A measure of two models, or of runs of each, on the same tasks: rows ``used`` (m,)."""
 
     def __init__(
         self,
@@ -186,7 +189,8 @@ class PairedMeasure:
         tested = found._asdict()
         if math.isnan(found.p_value):
             tested["p_value"] = None
-        units = self.units
+        unit = "queries" if self.definition.of_tasks is None else "tasks"
+        size = sample_size(self.units, self.num_tasks, unit)
         return Comparison(
             self.measure.key,
             self.a,
@@ -194,10 +198,10 @@ class PairedMeasure:
             self.a - self.b,
             p_adjusted=None,
             confidence_level=level,
-            num_tasks=self.num_tasks,
-            num_clusters=units.size if units.clustered else None,
-            effective_clusters=units.effective if units.clustered else None,
-            unit="queries" if self.definition.of_tasks is None else "tasks",
+            num_tasks=size.number,
+            num_clusters=size.num_clusters,
+            effective_clusters=size.effective_clusters,
+            unit=size.unit,
             higher_is_better=self.measure.higher_is_better,
             **tested,
         )
@@ -223,7 +227,7 @@ class PairedMeasure:
         )
 
     def p_value_of(self, null: float) -> float:
-        """Two-sided p-value of "the difference is ``null``", in the view, by the test that ``comparison`` inverts."""
+        """Two-sided p-value of "the difference is ``null``", in the view, as in ``comparison``."""
         null /= self.slope
         if not self.definition.is_function_of_mean(self.rank_type):
             values = self._replicates
@@ -247,7 +251,10 @@ class PairedMeasure:
         return units_of(self.values, first.weight, first.count, self.clusters)
 
     def differences_of(self, index: IntArray, number: IntArray) -> FloatArray:
-        """Sums of w (f^A - f^B) of clusters (u,), by the cluster of each row (n,) and the number of equal ones."""
+        """Sums of w (f^A - f^B) of clusters (u,), by the cluster of each row (n,).
+
+        ``number`` (u,) is the number of equal clusters.
+        """
         first = self.samples[0]
         own = index[self.used]
         mass = first.weight * (first.count / number[own])

@@ -1,4 +1,4 @@
-"""Arguments of comparisons: ranks or values of several models, aligned on the same ranking tasks or queries."""
+"""Arguments of comparisons: ranks or values of models, aligned on the same tasks or queries."""
 
 import math
 import os
@@ -98,7 +98,7 @@ def is_list_of_ranks(given: object) -> bool:
 
 
 def as_evaluation(given: object, name: str, instead: str = "") -> Evaluation:
-    """Return ranks as ``Ranks`` or ``RankTable``: arrays have unknown numbers of candidates, frames have columns."""
+    """Return ranks as ``Ranks`` (arrays, without numbers of candidates) or ``RankTable``."""
     if isinstance(given, HasArray) and hasattr(given, "columns"):
         return RankTable.from_pandas(cast("Any", given))
     if isinstance(given, HasArray) or is_list_of_ranks(given):
@@ -124,7 +124,8 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
         )
         if isinstance(evaluation, str | os.PathLike):
             raise TypeError(
-                f"{name} must be ranks, got a path: pass RankTable.load({shorten(os.fspath(evaluation))})"
+                f"{name} must be ranks, got a path: pass "
+                f"RankTable.load({shorten(os.fspath(evaluation))})"
             )
         if one_number(evaluation) is not None:
             raise TypeError(
@@ -132,7 +133,10 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
                 f"{shorten(evaluation)}. Two averages cannot be compared"
             )
         if isinstance(evaluation, Mapping):
-            remedy = "one value per query, {query: value}; of a run rank_run(qrels, run) of integrations.trec"
+            remedy = (
+                "one value per query, {query: value}; of a run rank_run(qrels, run) of "
+                "integrations.trec"
+            )
         raise TypeError(
             f"{name} must be a RankTable, a RankCollection, Ranks or an array of ranks{instead}, "
             f"got {type(evaluation).__name__}; pass {remedy}"
@@ -169,7 +173,7 @@ def _have_ids(runs: Sequence[Rows], names: Sequence[str]) -> bool:
 
 
 def _check_order(run: Evaluation, rows: Rows, num_tasks: int, name: str, first: str) -> None:
-    """Check that rows without sample ids are as many as those of the first run, and in the order of the tasks."""
+    """Check that rows without sample ids are as many as in the first run, and not reordered."""
     if not _has_order(run, rows):
         raise ValueError(
             f"{name} has no sample ids and its rows are sorted or merged, as table(), "
@@ -188,7 +192,7 @@ def _check_order(run: Evaluation, rows: Rows, num_tasks: int, name: str, first: 
 def paired_rows(
     runs: Sequence[Evaluation], names: Sequence[str], cluster: Cluster | None = None
 ) -> tuple[list[Rows], Clusters | None]:
-    """Rows of every run in one order of tasks, by (side, sample id) or else as given, and their clusters.
+    """Rows of every run in one order of tasks, by (side, sample id) or as given; and clusters.
 
     Behind the tasks are the queries without a relevant item.
     """
@@ -202,7 +206,9 @@ def paired_rows(
     # an analysis warns of NaN scores and of repeats that differ, and raises errors that an
     # accelerator has flagged
     analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
-    ordered = [one.table_rows for one in analyses] if by_id else ranked
+    ordered = ranked
+    if by_id:
+        ordered = [one.table_rows for one in analyses]
     for run, rows, name in zip(runs, ordered, names, strict=True):
         if by_id:
             _check_same_ids(ordered[0], rows, names[0], name)
@@ -215,11 +221,12 @@ def paired_rows(
         elif not isinstance(runs[0], Collected):
             cluster = canonical_clusters(cluster, given[0], names[0])
     # queries without a relevant item come last
-    ordered = [
-        np.concatenate([rows, one.empty]) if len(one.empty) else rows
-        for rows, one in zip(ordered, analyses, strict=True)
-    ]
+    ordered = [_with_empty(rows, one.empty) for rows, one in zip(ordered, analyses, strict=True)]
     return ordered, clusters_of(cluster, ordered, names[0])
+
+
+def _with_empty(rows: Rows, empty: Rows) -> Rows:
+    return np.concatenate([rows, empty]) if len(empty) else rows
 
 
 def _of_tasks(cluster: Integers, rows: Rows) -> Rows:
@@ -230,7 +237,7 @@ def _of_tasks(cluster: Integers, rows: Rows) -> Rows:
 
 
 def _has_order(run: Evaluation, rows: Rows) -> bool:
-    """Whether rows without sample ids are in input order: as compact() and table() sort them, they have lost it."""
+    """Whether rows without sample ids are in input order, which compact() and table() lose."""
     if (
         isinstance(run, RankTable)
         and len(rows) > 1
@@ -268,7 +275,7 @@ def _task(place: tuple[int, int]) -> str:
 
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
-    """Raise a ValueError if tasks differ in anything except their ranks; rows (n, 10) of both, in one order."""
+    """Raise a ValueError if tasks of rows (n, 10), in one order, differ except in their ranks."""
     one = Columns(a)
     other = Columns(b)
     columns = {
@@ -292,30 +299,36 @@ def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
             )
 
 
+def _check_values(model: Any, name: str, first: Mapping[Any, Any], reference: str) -> None:
+    """Raise unless a model has finite values of the queries of the first one."""
+    if not is_values(model):
+        like = f", as {reference} is" if reference else ""
+        raise TypeError(f"{name} must be a dict of query -> value{like}, got {shorten(model)}")
+    for query, value in model.items():
+        number = one_number(value)
+        if number is None or not math.isfinite(number):
+            raise ValueError(
+                f"{name} must have finite values, got {shorten(value)} for query {shorten(query)}"
+            )
+    if model.keys() != first.keys():
+        lacking = _lacking(reference, first.keys(), name, model.keys(), shorten)
+        raise ValueError(f"{reference} and {name} have different queries: {lacking}")
+
+
 def value_rows(models: Sequence[Any], names: Sequence[str]) -> list[Rows]:
     """Rows (Q, 1) of models in one order of queries: bits of float64 values."""
     given = zip(models, names, strict=True)
     first, reference = next(((model, name) for model, name in given if is_values(model)), ({}, ""))
     for model, name in zip(models, names, strict=True):
-        if not is_values(model):
-            like = f", as {reference} is" if reference else ""
-            raise TypeError(f"{name} must be a dict of query -> value{like}, got {shorten(model)}")
-        for query, value in model.items():
-            if (number := one_number(value)) is None or not math.isfinite(number):
-                raise ValueError(
-                    f"{name} must have finite values, got {shorten(value)} for query "
-                    f"{shorten(query)}"
-                )
-        if model.keys() != first.keys():
-            lacking = _lacking(reference, first.keys(), name, model.keys(), shorten)
-            raise ValueError(f"{reference} and {name} have different queries: {lacking}")
+        _check_values(model, name, first, reference)
     order = sorted(first, key=str)
-    values = np.array([[model[query] for model in models] for query in order], dtype=np.float64)
+    columns = [map(model.__getitem__, order) for model in models]
+    values = np.array(list(zip(*columns, strict=True)), dtype=np.float64)
     return list(np.split(without_rounding(values).view(np.int64), len(models), axis=1))
 
 
 def without_rounding(values: FloatArray) -> FloatArray:
-    """Make values (Q, models) of a query equal that differ by rounding, as float32 and float64 do."""
+    """Make values (Q, models) of a query equal that differ by the rounding of float32 or 64."""
     order = np.argsort(values, axis=1, kind="stable")
     ascending = np.take_along_axis(values, order, 1)
     size = np.abs(ascending)

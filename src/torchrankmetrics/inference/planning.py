@@ -65,7 +65,7 @@ def detectable_difference(
     power: float = 0.8,
     confidence_level: float = 0.95,
 ) -> float:
-    """Compute the smallest difference of two models that a paired test on a number of queries detects.
+    """Compute the smallest difference of two models that a paired test on queries detects.
 
     Args:
         values (dict or array-like): differences of single pilot queries, as in ``sample_size``.

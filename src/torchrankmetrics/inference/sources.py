@@ -15,7 +15,7 @@ from torchrankmetrics.inference.clusters import (
     entry_clusters,
     query_order,
 )
-from torchrankmetrics.inference.standard_errors import units_of
+from torchrankmetrics.inference.standard_errors import Units, units_of
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.table.columns import ABSENT, WIDTH, Columns, Rows, used, weights
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PairedSource(NamedTuple):
-    """Samples of several runs from rows in one order of tasks or values, with the index of a row of each entry."""
+    """Samples of runs from rows in one order of tasks or values, with a row of each entry."""
 
     rows: Sequence[Rows]
 
@@ -38,11 +38,9 @@ class PairedSource(NamedTuple):
             values = [np.ascontiguousarray(rows[:, 0]).view(np.float64) for rows in self.rows]
             return [ValueSample(one) for one in values], np.arange(len(self.rows[0]))
         index = np.flatnonzero(used(self.rows[0], side, min_candidates))
-        parts = (
-            self.rows
-            if len(index) == len(self.rows[0])
-            else [part.T[:, index].T for part in self.rows]
-        )
+        parts = self.rows
+        if len(index) < len(self.rows[0]):
+            parts = [part.T[:, index].T for part in self.rows]
         return [sample_of(part, average) for part in parts], index
 
     def query_sample(
@@ -50,13 +48,13 @@ class PairedSource(NamedTuple):
         definition: "QueryDefinition",
         side: Side,
         average: Average,
-        empty_queries: EmptyQueries = "skip",
+        empty_queries: EmptyQueries | None = None,
     ) -> tuple[Sequence[Sample], IntArray]:
-        """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
+        """Queries of every run on which the metric is defined; ValueError if queries differ."""
         from torchrankmetrics.table.queries import queries_of, used_queries
 
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
-        if empty_queries == "skip":
+        if empty_queries in (None, "skip"):
             weighed = np.flatnonzero(used(self.rows[0], "both"))
         elif len({len(run) for run in self.rows}) > 1:
             raise ValueError(
@@ -111,7 +109,7 @@ def _have_same_sizes(found: "Sequence[QuerySample]") -> bool:
 
 
 class ClusteredSource:
-    """Samples of an evaluation with the clusters of their entries; without clusters equal entries are counted."""
+    """Samples of an evaluation with the clusters of their entries, or of counted equal entries."""
 
     def __init__(self, analysis: Analysis, cluster: Cluster | None) -> None:
         self.analysis = analysis
@@ -149,6 +147,11 @@ class ClusteredSource:
         units = units_of(sample.weight, sample.weight, sample.count, clusters)
         of_queries = measure is not None and measure.definition.of_tasks is None
         unit = "queries" if of_queries else "tasks"
-        if not units.clustered:
-            return SampleSize(sample.num_tasks, unit)
-        return SampleSize(sample.num_tasks, unit, units.size, units.effective)
+        return sample_size(units, sample.num_tasks, unit)
+
+
+def sample_size(units: Units, number: int, unit: str) -> SampleSize:
+    """Number of tasks or queries, and of their clusters unless they are independent."""
+    if not units.clustered:
+        return SampleSize(number, unit)
+    return SampleSize(number, unit, units.size, units.effective)

@@ -1,4 +1,4 @@
-"""Standard errors and confidence intervals of metrics, from the influences of independent ranking tasks or clusters."""
+"""Standard errors and intervals of metrics, from influences of independent tasks or clusters."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ _CELLS = 1 << 22  # of a block of resamples
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Independent ranking tasks or clusters, with k weighted means over them; u is the number of distinct ones."""
+    """Independent tasks or clusters, with k weighted means over them; u distinct ones."""
 
     weight: FloatArray  # (u,) sum of the weights w in a unit
     sums: FloatArray  # (u, k) sums of w f
@@ -46,7 +46,7 @@ class Units:
         return int(self.count.sum())
 
     def require_two(self) -> None:
-        """Raise a ValueError if there are fewer than two units, so that no standard error can be estimated."""
+        """Raise a ValueError if there are fewer than two units, which have no standard error."""
         if self.size < 2:
             raise ValueError(
                 "an interval or a standard error needs at least 2 independent tasks or clusters, "
@@ -65,7 +65,7 @@ class Units:
 
     @cached_property
     def influence(self) -> FloatArray:
-        """(u, k) influences, sums of v (f - M); for clusters the jackknife's, divided by 1 - share of the weight."""
+        """(u, k) influences, sums of v (f - M); of clusters by the jackknife, over 1 - share."""
         plain = (self.sums - self.weight[:, None] * self.mean) / self.total
         return (
             plain / (1 - self.weight[:, None] / self.total)
@@ -75,7 +75,7 @@ class Units:
 
     @property
     def factor(self) -> float:
-        """Variance over the sum of squared influences: n / (n - 1); in the jackknife (n - 1) / n."""
+        """Variance over the sum of squared influences: n / (n - 1), or (n - 1) / n (jackknife)."""
         self.require_two()
         return (self.size - 1) / self.size if self.clustered else self.size / (self.size - 1)
 
@@ -92,7 +92,7 @@ class Units:
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the first variance: n - 1 for tasks; Satterthwaite's for clusters."""
+        """Degrees of freedom of the first variance: n - 1 of tasks, Satterthwaite's of clusters."""
         if not self.clustered:
             return self.size - 1
         square = self.influence[:, 0] ** 2
@@ -113,7 +113,7 @@ class Units:
 
     @property
     def weighted_tasks(self) -> float:
-        """Effective number of units for the variance of a share, n over the kurtosis of the weights."""
+        """Effective number of units for the variance of a share: n over the weights' kurtosis."""
         square = (self.weight / self.weight.max()) ** 2
         return float((self.count * square).sum()) ** 2 / float((self.count * square**2).sum())
 
@@ -137,7 +137,7 @@ class Units:
         return only_a, only_b, self.size
 
     def effective_tasks(self, influence: FloatArray) -> float:
-        """Effective number of units for an error: n over the kurtosis of influences (u,); 0 if they are rounding."""
+        """Effective number of units for an error: n over the kurtosis of influences (u,), or 0."""
         largest = float(np.abs(influence).max(initial=0.0))
         if not largest > 1e-13 * (float(np.abs(self.sums).max(initial=0.0)) / self.total):
             return 0.0
@@ -148,7 +148,7 @@ class Units:
 def units_of(
     values: FloatArray, weight: FloatArray, count: IntArray, clusters: Clusters | None = None
 ) -> Units:
-    """Collect values f of tasks, (m,) or (m, k), into units: the tasks themselves, or clusters of them.
+    """Collect values f of tasks, (m,) or (m, k), into units: the tasks, or clusters of them.
 
     Clusters of one task each are independent tasks.
     """
@@ -165,7 +165,7 @@ def units_of(
 
 
 class Estimate(NamedTuple):
-    """Standard error and confidence interval of a metric, in its units; ``effective_tasks`` as in ``Interval``."""
+    """Standard error and confidence interval of a metric, in its units, as in ``Interval``."""
 
     standard_error: float
     low: float
@@ -173,7 +173,7 @@ class Estimate(NamedTuple):
     effective_tasks: float = math.inf
 
     def in_view(self, measure: Measure, sample: Sample) -> "Estimate":
-        """Put error and interval of a base value into the view of a measure; null moments have no error."""
+        """Put error and interval of a base value into the view; null moments have no error."""
         if measure.view == "base" or math.isnan(self.low):
             return self
         in_view, slope = affine_view(measure.definition, measure.view, measure.moments(sample))
@@ -208,7 +208,7 @@ def estimate(
     elif method == "normal":
         ends = error, *skewed_normal(units, level)
     else:
-        ends = studentised_interval(units, level, n_resamples, seed)
+        ends = studentized_interval(units, level, n_resamples, seed)
     return interval_through(definition, units, ends, definition.mean_limits(sample))
 
 
@@ -218,7 +218,7 @@ def interval_through(
     of_mean: tuple[float, float, float],
     limits: tuple[float, float],
 ) -> Estimate:
-    """Transform the standard error and the ends for a mean by a monotone g (delta method), within its limits."""
+    """Transform the standard error and ends of a mean by a monotone g, within its limits."""
     error, low, high = of_mean
     low = max(low, limits[0])
     high = min(high, limits[1])
@@ -232,7 +232,9 @@ def interval_through(
 
 
 def skewed_normal(units: Units, level: float) -> tuple[float, float]:
-    """Interval of a mean with Hall's correction for skewness (1992, J. R. Statist. Soc. B 54): ranks have long tails.
+    """Interval of a mean with Hall's correction for skewness (1992, J. R. Statist. Soc. B 54).
+
+    Ranks have long tails.
 
     With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 +
     a^2 T^3 / 27 + a / 6 is inverted at Student's quantiles.
@@ -252,7 +254,7 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
 
 
 def share_effective_tasks(units: Units, of_influences: float) -> float:
-    """Effective number of units for the interval of a share: infinite for single tasks of equal weight.
+    """Effective number of units for the interval of a share: infinite for equal single tasks.
 
     Of weighted tasks it depends on the weights only, of clusters on their influences.
     """
@@ -262,7 +264,7 @@ def share_effective_tasks(units: Units, of_influences: float) -> float:
 
 
 def share_interval(units: Units, level: float) -> tuple[float, float]:
-    """Wilson's interval of a share; with at most 3 hits or misses that end is Poisson's, if it is wider.
+    """Wilson's interval of a share; an end of at most 3 hits or misses is Poisson's, if wider.
 
     The sample size is p (1 - p) over the squared error, of single tasks at most their effective
     number. The quantile is Student's with the degrees of freedom of the weights (n - 1 for equal
@@ -295,7 +297,10 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
 
 
 def wilson(p: float, n: float, z: float) -> tuple[float, float]:
-    """Wilson's interval of a share p of n tasks, at the quantile z (doi:10.1080/01621459.1927.10502953)."""
+    """Wilson's interval of a share p of n tasks at the quantile z.
+
+    The source is doi:10.1080/01621459.1927.10502953.
+    """
     center = p + z * z / (2 * n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
@@ -303,7 +308,7 @@ def wilson(p: float, n: float, z: float) -> tuple[float, float]:
 
 
 def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray]:
-    """Yield blocks (b, u) of the number of draws of each of u entries, with ``count`` (u,) equal units per entry."""
+    """Yield blocks (b, u) of the number of draws of u entries with ``count`` (u,) equal units."""
     rng = np.random.default_rng(seed)
     u = len(count)
     n = int(count.sum())
@@ -317,10 +322,13 @@ def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray
             yield rng.multinomial(n, count / n, size=size).astype(np.float64)
 
 
-def studentised_interval(
+def studentized_interval(
     units: Units, level: float, n_resamples: int, seed: int
 ) -> tuple[float, float, float]:
-    """Standard error and ends of the bootstrap-t interval of a mean: M - q se, q quantiles of (M* - M) / se*."""
+    """Standard error and ends of the bootstrap-t interval of a mean M: M - q se.
+
+    q are the quantiles of (M* - M) / se*.
+    """
     # Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593)
     mean = float(units.mean[0])
     weight = units.weight
@@ -357,7 +365,7 @@ def student_interval(
 
 
 def bisected(refuted: Callable[[float], bool], out: float, inside: float, steps: int) -> float:
-    """Return the refuted value nearest to one ``inside`` an interval, by bisection; ``out`` if none is refuted."""
+    """Return the refuted value nearest to one ``inside`` an interval by bisection, or ``out``."""
     for _ in range(steps):
         middle = (out + inside) / 2
         out, inside = (middle, inside) if refuted(middle) else (out, middle)
@@ -365,7 +373,7 @@ def bisected(refuted: Callable[[float], bool], out: float, inside: float, steps:
 
 
 def percentiles(values: FloatArray, level: float) -> tuple[float, float]:
-    """Ends of the percentile interval, from values (resamples,) of a metric or difference on resamples."""
+    """Ends of the percentile interval, from values (resamples,) on resamples."""
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return low, high
 
@@ -373,7 +381,7 @@ def percentiles(values: FloatArray, level: float) -> tuple[float, float]:
 def percentile_effective_tasks(
     definition: RankDefinition, sample: RankSample, clusters: Clusters | None
 ) -> float:
-    """Effective number of tasks or clusters of a metric without a formula; for quantiles all tasks or clusters."""
+    """Effective number of tasks or clusters of a metric without a formula; of quantiles all."""
     # the bootstrap is inconsistent (Bickel and Freedman 1981, doi:10.1214/aos/1176345637)
     if definition.is_extreme:
         raise ValueError(
@@ -401,27 +409,44 @@ def replicate_values(
     clusters: Clusters | None = None,
 ) -> FloatArray:
     """Values of any metric on resampled tasks or clusters, (samples, resamples) float64."""
-    N = samples[0].known_candidates if definition.uses_candidates else None
-    if clusters is None and len(samples) == 1 and N is None:
+    if clusters is None and len(samples) == 1 and not definition.uses_candidates:
         samples = [samples[0].tie_blocks]
-    if clusters is None:  # every task is drawn by itself; equal ones are one entry
-        drawn = samples[0].count
-        unit = np.arange(len(drawn))
-    else:
-        unit, drawn = clusters.units(samples[0].count)
-    times = samples[0].count // drawn[unit]
+    count = samples[0].count
+    unit, drawn = _units_to_draw(count, clusters)
+    times = count // drawn[unit]
     numbers = itertools.chain.from_iterable(redraws(drawn, n_resamples, seed))
     if rank_type == "expected":
-        counts = (number[unit].astype(np.int64) * times for number in numbers)
-        return np.array([_expected(definition, samples, count) for count in counts]).T
+        found = [
+            _expected(definition, samples, number[unit].astype(np.int64) * times)
+            for number in numbers
+        ]
+        return np.array(found).T
+
     mass = samples[0].weight * times
-    columns = []
-    for one in samples:
-        x = apply_transform(definition.f, one.rank(rank_type), num_candidates=N)
-        order = np.argsort(x)  # once, not in each median
-        columns.append((x[order], unit[order], mass[order]))
+    columns = [_sorted_entries(definition, one, rank_type, unit, mass) for one in samples]
     found = [_aggregates(definition, columns, number) for number in numbers]
     return np.stack([apply_transform(definition.g, one, "g") for one in np.array(found).T])
+
+
+def _units_to_draw(count: IntArray, clusters: Clusters | None) -> tuple[IntArray, IntArray]:
+    """Unit of each entry (m,), and the number of equal units (u,); without clusters each task."""
+    if clusters is None:
+        return np.arange(len(count)), count
+    return clusters.units(count)
+
+
+def _sorted_entries(
+    definition: RankDefinition,
+    sample: RankSample,
+    rank_type: RankType,
+    unit: IntArray,
+    mass: FloatArray,
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Entries (f, unit, mass), sorted by f once instead of in each median."""
+    N = sample.known_candidates if definition.uses_candidates else None
+    x = apply_transform(definition.f, sample.rank(rank_type), num_candidates=N)
+    order = np.argsort(x)
+    return x[order], unit[order], mass[order]
 
 
 def _aggregates(
@@ -429,7 +454,7 @@ def _aggregates(
     columns: Sequence[tuple[FloatArray, IntArray, FloatArray]],
     number: FloatArray,
 ) -> list[float]:
-    """Aggregate f of each sample, of entries (f, unit, mass), with the number of draws of each unit."""
+    """Aggregate f of each sample, of entries (f, unit, mass), with the draws of each unit."""
     return [float(aggregate(definition, x, mass * number[unit])) for x, unit, mass in columns]
 
 

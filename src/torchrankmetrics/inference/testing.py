@@ -1,4 +1,4 @@
-"""Tests of paired shares, of several training runs, and against random ranking; Holm's correction."""
+"""Tests of paired shares, of several training runs, and against random ranking; Holm's."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -32,7 +32,10 @@ from torchrankmetrics.validation import shorten
 def share_difference(
     only_a: float, only_b: float, num_tasks: float, level: float
 ) -> tuple[float, float]:
-    """Interval of the difference of two paired shares: the wider of Tango's and Clopper and Pearson's of discordant."""
+    """Interval of the difference of two paired shares: the wider of two methods.
+
+    One is Tango's, the other Clopper and Pearson's of the discordant tasks.
+    """
     # Tango 1998, Statist. Med. 17; Clopper and Pearson's agrees with McNemar's exact p
     score = tango(only_a, only_b, num_tasks, level)
     discordant = only_a + only_b
@@ -42,7 +45,7 @@ def share_difference(
 
 
 def share_difference_p_value(only_a: float, only_b: float, num_tasks: float, null: float) -> float:
-    """Two-sided p of "the difference of two paired shares is ``null``": McNemar's exact, or Tango's if larger."""
+    """Two-sided p of a difference ``null`` of paired shares: McNemar's, or Tango's if larger."""
     score = 2 * float(stats.norm.sf(_score(only_a, only_b, num_tasks, null)))
     discordant = only_a + only_b
     if discordant == 0:
@@ -65,11 +68,11 @@ def tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float, 
     """Tango's score interval of the difference of two paired shares."""
     z = float(stats.norm.ppf((1 + level) / 2))
     start = (only_a - only_b) / n
-    low, high = (
-        bisected(lambda delta: _score(only_a, only_b, n, delta) > z, end, start, 50)
-        for end in (-1.0, 1.0)
-    )
-    return low, high
+
+    def is_rejected(delta: float) -> bool:
+        return _score(only_a, only_b, n, delta) > z
+
+    return bisected(is_rejected, -1.0, start, 50), bisected(is_rejected, 1.0, start, 50)
 
 
 def _score(only_a: float, only_b: float, n: float, delta: float) -> float:
@@ -85,7 +88,9 @@ def _score(only_a: float, only_b: float, n: float, delta: float) -> float:
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
-    """Adjust p-values for multiple testing by Holm's step-down method, which controls the family-wise error rate.
+    """Adjust p-values for multiple testing by Holm's step-down method.
+
+    It controls the family-wise error rate.
 
     Args:
         p_values (array-like): of any shape, in [0, 1], one family; NaN is not tested and not
@@ -160,7 +165,7 @@ class SeededEstimate(NamedTuple):
 
 
 class SeededModels:
-    """Means over the runs of several models on the same tasks, with variances from seeds and from tasks.
+    """Means over the runs of models on the same tasks, with variances from seeds and tasks.
 
     Moments of the two-way layout seeds x tasks (doi:10.1214/07-AOAS122), Student's t with
     Welch-Satterthwaite degrees of freedom. ``units`` has a column per run, the ``sizes`` runs of
@@ -225,7 +230,7 @@ class SeededModels:
 
 
 def _satterthwaite(parts: Sequence[tuple[float, int]]) -> float:
-    """Degrees of freedom of a sum of independent variances, each with its own; the last is of the tasks."""
+    """Degrees of freedom of a sum of variances, each with its own; the last is of the tasks."""
     squares = sum(variance**2 / freedom for variance, freedom in parts)
     # without variance between runs and between tasks only the interaction remains
     if not squares > 0:
@@ -264,7 +269,8 @@ def clustered_p_value(
 
     >>> from torchrankmetrics.inference import clustered_p_value
     >>> from torchrankmetrics import Ranks
-    >>> round(clustered_p_value(Ranks([1, 2, 1, 3, 2, 2], None, 9), "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)
+    >>> ranks = Ranks([1, 2, 1, 3, 2, 2], None, 9)
+    >>> round(clustered_p_value(ranks, "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)
     0.0238
     """
     measure = as_measure(metric)
@@ -283,11 +289,16 @@ def clustered_p_value(
     units = [
         units_of(centered, sample.weight, sample.count, one.take(measured)) for one in clusters
     ]
+    return _student_p_value(units, direction, len(kinds))
+
+
+def _student_p_value(units: Sequence[Units], direction: float, num_kinds: int) -> float:
+    """One-sided p-value of a mean of 0, with the variance of units of each kind of clusters."""
     variance = _clustered_variance([float(one.covariance[0, 0]) for one in units])
     if variance <= 0:
         return 1.0
     statistic = direction * float(units[0].mean[0]) / math.sqrt(variance)
-    p_value = stats.t.sf(statistic, min(one.freedom for one in units[: len(kinds)]))
+    p_value = stats.t.sf(statistic, min(one.freedom for one in units[:num_kinds]))
     return max(float(p_value), math.ulp(0.0))
 
 
@@ -303,7 +314,7 @@ def _kinds(cluster: Cluster, second_cluster: Cluster | None) -> list[Cluster]:
 
 
 def _clustered_variance(variances: list[float]) -> float:
-    """Variance for one kind of clusters, or for two and their intersections by inclusion-exclusion."""
+    """Variance for one kind of clusters, or by inclusion-exclusion for two and intersections."""
     first, *others = variances
     if not others:
         return first
@@ -313,7 +324,7 @@ def _clustered_variance(variances: list[float]) -> float:
 def _clusters_of_kinds(
     evaluation: Evaluation, kinds: Sequence[Cluster]
 ) -> tuple[Rows, list[Clusters]]:
-    """Rows of an evaluation with their clusters of each kind; of two kinds the intersections are the third."""
+    """Rows of an evaluation with their clusters of each kind, and of two kinds intersections."""
     found = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]
     rows = found[0][0][0]
     clusters = [one for _, one in found if one is not None]
@@ -325,7 +336,7 @@ def _clusters_of_kinds(
 
 
 def _centered(definition: RankDefinition, sample: RankSample) -> tuple[FloatArray, float]:
-    """Center f of each entry (m,) at its mean under random ranking; and 1.0 if f is largest at rank 1, else -1.0."""
+    """Center f of each entry (m,) at its null mean; and 1.0 if f is largest at rank 1, or -1.0."""
     number, index = np.unique(sample.known_candidates, return_inverse=True)
     most = number.max()
     first, last = apply_transform(

@@ -124,7 +124,7 @@ class Analysis:
         return np.concatenate([self.table_rows, self.empty]) if len(self.empty) else self.table_rows
 
     @cached_property
-    def rows(self) -> Rows:
+    def task_rows(self) -> Rows:
         """Rows for metrics of ranking tasks: ``table_rows`` without queries and gains, merged."""
         tasks = Columns(self.tasks)
         is_excluded = tasks.flags & fault.EXCLUDED > 0
@@ -141,7 +141,7 @@ class Analysis:
     @property
     def sides(self) -> list[Side]:
         """Sides of the rows: a subset of head, tail, relation."""
-        return [side for side in TASK_SIDES if SIDE_CODES[side] in Columns(self.rows).side]
+        return [side for side in TASK_SIDES if SIDE_CODES[side] in Columns(self.task_rows).side]
 
     def sample(
         self, side: Side = "both", average: Average = "micro", min_candidates: int = 1
@@ -150,8 +150,10 @@ class Analysis:
 
         def read() -> RankSample:
             if side == "both" and min_candidates == 1:
-                return sample_of(self.rows, average)
-            return sample_of(self.rows.T[:, used(self.rows, side, min_candidates)].T, average)
+                return sample_of(self.task_rows, average)
+            return sample_of(
+                self.task_rows.T[:, used(self.task_rows, side, min_candidates)].T, average
+            )
 
         return self.once(("tasks", side, average, min_candidates), read)
 
@@ -183,7 +185,7 @@ class Analysis:
         definition: "QueryDefinition",
         side: Side = "both",
         average: Average = "micro",
-        empty_queries: EmptyQueries = "skip",
+        empty_queries: EmptyQueries | None = None,
     ) -> "QuerySample":
         """Queries of a side on which a metric is defined; macro: weights sum to one per group."""
         from torchrankmetrics.table.queries import used_queries
@@ -201,7 +203,7 @@ class Analysis:
     @property
     def group(self) -> IntArray:
         """Groups of the rows, (m,) int64; ValueError if a task has none."""
-        group = Columns(self.rows).group
+        group = Columns(self.task_rows).group
         if (group == ABSENT).any():
             raise ValueError(
                 "every task needs a group: pass group= to every update (to a file, a column group)"
@@ -219,13 +221,13 @@ class Analysis:
 
         # without rows: no group, but one empty part
         for group, rows, table_rows in zip(
-            ids.tolist(), parts(self.rows), parts(self.table_rows), strict=False
+            ids.tolist(), parts(self.task_rows), parts(self.table_rows), strict=False
         ):
             part = _GroupAnalysis(self, rows, table_rows, self.empty[of_empty == group])
             yield group, part
 
     def _num_flagged(self, flag: int) -> int:
-        rows = Columns(self.rows)
+        rows = Columns(self.task_rows)
         return int(rows.count[rows.flags & flag > 0].sum())
 
     def num_competing(self, side: Side) -> int:
@@ -252,7 +254,7 @@ class _GroupAnalysis(Analysis):
 
     def __init__(self, whole: Analysis, rows: Rows, table_rows: Rows, empty: Rows) -> None:
         self.empty = empty
-        self.rows = rows  # rows of queries are merged once, not in every group
+        self.task_rows = rows  # rows of queries are merged once, not in every group
         self.table_rows = table_rows
         self.tasks = table_rows
         self.num_differing = 0

@@ -74,7 +74,7 @@ class Groups:
 
     def __init__(self, analysis: Analysis) -> None:
         order = np.argsort(analysis.group, kind="stable")
-        self.rows = analysis.rows.T[:, order].T
+        self.rows = analysis.task_rows.T[:, order].T
         self.ids, self.index = np.unique(analysis.group[order], return_inverse=True)
         self.analysis = analysis
         self._all = sample_of(self.rows)

@@ -60,8 +60,9 @@ class RankCollection(RowOwner, MetricCollection):
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
             metrics.
-        empty_queries (str, default "skip"): queries without a relevant item are left out with a
-            warning ("skip"), count as 0 ("zero"), or raise ("error"); for query metrics.
+        empty_queries (str, default None): for query metrics, queries without a relevant item are
+            left out with a warning (None), left out ("skip"), count as 0 ("zero"), or raise
+            ("error").
         storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which
             bounds the memory by the number of distinct rows. Values are the same.
         prefix (str, default None): before every key, for example "val/".
@@ -101,7 +102,7 @@ class RankCollection(RowOwner, MetricCollection):
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         relevance_threshold: float = 1.0,
-        empty_queries: EmptyQueries = "skip",
+        empty_queries: EmptyQueries | None = None,
         storage: Storage = "ranks",
         prefix: str | None = None,
         postfix: str | None = None,

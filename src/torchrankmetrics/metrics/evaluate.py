@@ -55,7 +55,7 @@ def evaluate(
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
     relevance_threshold: float = 1.0,
-    empty_queries: EmptyQueries = "skip",
+    empty_queries: EmptyQueries | None = None,
     backend: str = "auto",
 ) -> dict[str, float]:
     """Compute metrics in one call, from scores or from ranks.
@@ -94,8 +94,9 @@ def evaluate(
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
             metrics.
-        empty_queries (str, default "skip"): queries without a relevant item are left out with a
-            warning ("skip"), count as 0 ("zero"), or raise ("error"); for query metrics.
+        empty_queries (str, default None): for query metrics, queries without a relevant item are
+            left out with a warning (None), left out ("skip"), count as 0 ("zero"), or raise
+            ("error").
         backend (str, default "auto"): "auto", "torch" or "numba"; the ranks are the same.
 
     Returns:
@@ -147,7 +148,7 @@ def evaluate(
         warn_of_input(analysis)
         if _has_views(measures):
             warn_of_masked_scores(given, exclude)
-    warn_of_nothing(analysis)
+    warn_of_nothing(analysis, measures.values())
     if not has_half_ranks:  # which are not ties
         warn_of_ties(measures.values(), analysis)
     return _values(measures, analysis)

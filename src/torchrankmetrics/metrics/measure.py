@@ -98,7 +98,7 @@ class Measure:
     side: Side = "both"
     average: Average = "micro"
     expectation: ExpectationProvider = None  # type: ignore[assignment]  # None: exact
-    empty_queries: EmptyQueries = "skip"
+    empty_queries: EmptyQueries | None = None  # None: skip them with a warning
 
     def __post_init__(self) -> None:
         if self.expectation is None:
@@ -109,7 +109,8 @@ class Measure:
         check_choice("rank_type", self.rank_type, RANK_TYPES)
         check_choice("side", self.side, SIDES)
         check_choice("average", self.average, AVERAGES)
-        check_choice("empty_queries", self.empty_queries, get_args(EmptyQueries))
+        if self.empty_queries is not None:
+            check_choice("empty_queries", self.empty_queries, get_args(EmptyQueries))
         if why := self.definition.why_undefined(self.view, self.rank_type):
             raise ValueError(why)
         if self.view not in ("base", "p_value") and not self.definition.has_expectation(

@@ -80,8 +80,8 @@ class RankMetric(RowOwner, Metric):
         relevance_threshold (float, default 1.0): smallest label of a relevant item, for query
             metrics except (N)DCG. Another one than 1 is part of the name: ``recall_at_10_rel_2``.
         empty_queries (str, default None): for query metrics, queries without a relevant item are
-            left out with a warning ("skip", None), count as 0 ("zero", as in trec_eval and
-            torchmetrics), or raise ("error"). ``query_auc`` and metrics where lower is better have
+            left out with a warning (None), left out ("skip"), count as 0 ("zero", as in trec_eval
+            and torchmetrics), or raise ("error"). ``query_auc`` and metrics where lower is better have
             no such value: "zero" leaves these queries out.
         storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which
             bounds the memory by the number of distinct rows. Values are the same.

@@ -40,7 +40,7 @@ class Selection:
     expectation: ExpectationProvider | None = None
     average: Average = "micro"
     relevance_threshold: float = 1.0
-    empty_queries: EmptyQueries = "skip"
+    empty_queries: EmptyQueries | None = None
 
     def __post_init__(self) -> None:
         self._options: dict[str, Any] = {

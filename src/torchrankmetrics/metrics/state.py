@@ -63,7 +63,7 @@ class RowOwner(nn.Module):
         if self.rows.is_batch:
             return
         if self._first.update_called:  # else torchmetrics warns
-            warn_of_nothing(analysis)
+            warn_of_nothing(analysis, measures)
         if not self._has_warned_of_ties:
             self._has_warned_of_ties = warn_of_ties(measures, analysis)
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.counting import missing_targets
-from torchrankmetrics.table.columns import Columns, Rows, far_below_chance, weights
-from torchrankmetrics.validation import shorten
+from torchrankmetrics.table.columns import SIDE_CODES, Columns, Rows, far_below_chance, weights
+from torchrankmetrics.validation import TASK_SIDES, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.protocol import EmptyQueries, Side
@@ -99,12 +99,24 @@ def _warn_of_ties(base: "Measure", low: float, high: float, analysis: "Analysis"
     )
 
 
-def warn_of_nothing(analysis: "Analysis") -> None:
-    """Warn if there is no ranking task at all."""
+def warn_of_nothing(analysis: "Analysis", measures: "Iterable[Measure]") -> None:
+    """Warn if there is no ranking task at all, or none of a side that measures need."""
     if not analysis.has_rows:
         warn(
             "0 ranking tasks were given, so that values are NaN: check that the dataset, its split "
             "or the loader is not empty"
+        )
+        return
+    requested = {measure.side for measure in measures} - {"both"}
+    if not requested:
+        return
+    codes = Columns(analysis.all_rows).side
+    given = [side for side in TASK_SIDES if SIDE_CODES[side] in codes]
+    if missing := sorted(requested.difference(given)):
+        warn(
+            f"0 ranking tasks have side {' or '.join(missing)}, so that values of this side are "
+            f"NaN: the tasks have side {' and '.join(given) or 'none'}. Pass sides='both', or sides "
+            "of the tasks"
         )
 
 
@@ -153,7 +165,7 @@ def warn_of_rows(analysis: "Analysis", rows: Rows, flags: int) -> None:
         )
     if flags & fault.NAN and analysis.num_nan:
         warn(
-            f"{analysis.num_nan} of {int(Columns(analysis.rows).count.sum())} ranking tasks have "
+            f"{analysis.num_nan} of {int(Columns(analysis.task_rows).count.sum())} ranking tasks have "
             "NaN scores, which count against the model: a NaN target ranks last, a NaN candidate "
             "above the target. So values may be too low. Check the model: "
             "torch.isnan(scores).any(). With similarity='cosine' a zero vector (norm 0) is the "
@@ -212,14 +224,16 @@ def check_empty_queries(
     analysis: "Analysis",
     definition: "QueryDefinition",
     side: "Side",
-    empty_queries: "EmptyQueries",
+    empty_queries: "EmptyQueries | None",
 ) -> None:
     """Raise or warn once if queries of a side have no item that a metric counts as relevant."""
     from torchrankmetrics.table.queries import empty_queries_error, of_side
 
+    if empty_queries == "skip" or (empty_queries == "zero" and definition.counts_empty):
+        return
     queries = analysis.queries_for(definition)
     is_empty = (queries.num_relevant == 0) & of_side(queries, side)
-    if not is_empty.any() or (empty_queries == "zero" and definition.counts_empty):
+    if not is_empty.any():
         return
     lacking = "relevant item"
     if definition.relevance not in (None, 1):
@@ -229,9 +243,10 @@ def check_empty_queries(
         raise ValueError(empty_queries_error(number, lacking))
     # the same text in every batch, so that Python shows it once
     text = f"queries without a {lacking} are not counted"
-    remedy = f"{definition.name} has no value for them"
+    about = f"{text} {definition.counts_empty}"
+    remedy = f"metrics such as {definition.name} have no value for them"
     if definition.counts_empty:
         remedy = (
             "trec_eval, torchmetrics, ranx and BEIR count them as 0, as empty_queries='zero' does"
         )
-    analysis.warn_once(text + remedy, f"{text}: {remedy}")
+    analysis.warn_once(about, f"{text}: {remedy}")

@@ -1,4 +1,4 @@
-"""Plots of an evaluation. Each takes ``ax=`` and returns ``(fig, ax)``; matplotlib comes with the extra ``plot``."""
+"""Plots of an evaluation with matplotlib: each takes ``ax=`` and returns ``(fig, ax)``."""
 
 from torchrankmetrics.plots.canvas import to_svg
 from torchrankmetrics.plots.datasets import (

@@ -35,7 +35,7 @@ MARKS = (
 
 
 def marks_on(ax: "Axes") -> list[tuple[Any, str, str]]:
-    """The marks, of which the first has the color of the axes: black on white paper, white in a dark style."""
+    """The marks, the first in the color of the axes: black on white, white in a dark style."""
     return [(ink(ax), *MARKS[0][1:]), *MARKS[1:]]
 
 
@@ -58,7 +58,7 @@ def zero_line(ax: "Axes") -> None:
 def label_rows(
     ax: "Axes", labels: Sequence[str], below: str, margin: float = 0.6, **style: Any
 ) -> None:
-    """Label the rows 0, 1, ... from the top, with a margin above and below, and the axis below them in a style."""
+    """Label the rows 0, 1, ... from the top, with margins, and the axis below them in a style."""
     ax.set_xlabel(below, **style)
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 1 + margin, -margin)
@@ -70,7 +70,7 @@ def beside(ax: "Axes", y: float, text: str) -> None:
 
 
 def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple[Figure, Axes]":
-    """Return axes to draw on with their figure: the given ones (TypeError for other objects), or new ones in inches."""
+    """Return axes with their figure: given ones (else TypeError), or new ones in inches."""
     if ax is None:
         (ax,) = new_axes(width, height)
     if not hasattr(ax, "get_xlim"):

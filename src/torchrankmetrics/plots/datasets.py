@@ -33,7 +33,7 @@ Ends = tuple[float, float, float]
 def differences(
     rows: Mapping[str, Ends], averages: Mapping[str, Ends], label: str, *, ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
-    """Draw differences of two models by dataset against a line at 0, and below them their averages as diamonds.
+    """Draw differences of two models by dataset, and below them averages as diamonds.
 
     Args:
         rows (mapping): dict of dataset -> (difference, low, high).
@@ -45,7 +45,8 @@ def differences(
         The figure and its axes.
 
     >>> from torchrankmetrics.plots import differences
-    >>> fig, ax = differences({"nations": (0.1, 0.02, 0.18)}, {"mean": (0.1, 0.0, 0.2)}, "difference of MRR")
+    >>> rows = {"nations": (0.1, 0.02, 0.18)}
+    >>> fig, ax = differences(rows, {"mean": (0.1, 0.0, 0.2)}, "difference of MRR")
     """
     draw.check_series(rows, most=None)
     names = [*rows, *averages]
@@ -94,7 +95,9 @@ def by_dataset(
 
     >>> from torchrankmetrics.plots import by_dataset
     >>> from torchrankmetrics import Ranks
-    >>> fig, axes = by_dataset({"nations": Ranks([1, 2, 5], None, 14), "kinships": Ranks([1, 9, 4], None, 104)})
+    >>> nations = Ranks([1, 2, 5], None, 14)
+    >>> kinships = Ranks([1, 9, 4], None, 104)
+    >>> fig, axes = by_dataset({"nations": nations, "kinships": kinships})
     >>> len(axes)
     3
     """
@@ -140,7 +143,7 @@ def _datasets(evaluations: Mapping[str, Models], metric: str) -> list[_Dataset]:
 
 
 class _Dataset:
-    """Evaluations of the models of a dataset, on the same candidates; ``moments`` of random ranking."""
+    """Evaluations of the models of a dataset, on the same candidates, and random ``moments``."""
 
     def __init__(self, name: str, given: Models, definition: RankDefinition) -> None:
         if isinstance(given, Mapping) and not given:
@@ -152,7 +155,10 @@ class _Dataset:
         self.analyses = draw.analyses_of(given, name)
         counts = [one.sample().candidate_counts for one in self.analyses.values()]
         if len({one.digest for one in counts}) > 1:
-            remedy = "so that chance differs between them; evaluate them on the same tasks with the same filter"
+            remedy = (
+                "so that chance differs between them; evaluate them on the same tasks with the "
+                "same filter"
+            )
             raise ValueError(
                 f"the models of dataset {shorten(name)} were ranked among different candidates, "
                 f"{remedy}"
@@ -180,7 +186,7 @@ class _Dataset:
 def _draw_view(
     panel: Axes, data: list[_Dataset], models: list[str], ends: FloatArray, view: View
 ) -> FloatArray:
-    """Draw a panel: values and intervals of all models in a view; return the values (models, datasets)."""
+    """Draw a panel of values and intervals in a view; return the values (models, datasets)."""
     definition = data[0].definition
     x = np.arange(len(data))
     step = 0.62 / len(models)
@@ -221,7 +227,7 @@ def _draw_model(
 
 
 def _draw_chance(axes: list[Axes], data: list[_Dataset], scores: FloatArray) -> None:
-    """Mark the random baseline of each panel; z-scores far apart are on a logarithmic axis, without zero."""
+    """Mark the random baseline of each panel; z-scores far apart are on a log axis, without 0."""
     means = [one.moments.mean for one in data]
     axes[0].plot(range(len(data)), means, "_", markersize=16, label="chance", **draw.CHANCE)
     if data[0].definition.bounds("base")[0] == 0:

@@ -1,4 +1,4 @@
-"""Plots of evaluations: ranks against chance, ties, intervals of values, and differences of models."""
+"""Plots of evaluations: ranks against chance, ties, intervals, and differences of models."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -42,7 +42,7 @@ Result = Intervals | Comparison | Comparisons | PairwiseComparisons
 def rank_ecdf(
     models: Models, *, rank_type: RankType = "realistic", ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
-    """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
+    """Draw the share of tasks with a rank of at most x: at x = k it is hits at k.
 
     The random baseline is the mean of the uniform distributions of the tasks, sum of v_i
     min(floor(x), N_i) / N_i. x is logarithmic.
@@ -84,7 +84,7 @@ def rank_ecdf(
 
 
 def _ecdf(sample: RankSample, rank_type: RankType) -> tuple[FloatArray, FloatArray]:
-    """Ranks and the shares of tasks up to them, from 0 at rank 1 to 1 at the largest number of candidates."""
+    """Ranks and the shares of tasks up to them, from 0 at rank 1 to 1 at the largest N."""
     ranks, mass, _ = sample.histogram(rank_type, by_candidates=False)
     share = np.cumsum(mass) / sample.total
     last = float(sample.candidate_counts.num_candidates[-1])
@@ -112,7 +112,7 @@ def _draw_random_ecdf(ax: Axes, samples: Mapping[str, RankSample]) -> int:
 def calibration(
     models: Models, *, confidence_level: float = 0.95, ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
-    """Draw how far models are from chance: the share of tasks whose answer is in the best x of its candidates.
+    """Draw how far models are from chance: the share of tasks with a target in the best x.
 
     By chance that is x, however many candidates each task has: r / N is uniform, a tied rank spread
     evenly over its places. The band holds the whole curve of a model without skill with probability
@@ -184,7 +184,7 @@ def _half_width(samples: Mapping[str, RankSample], confidence_level: float) -> f
 
 
 def ties(models: Models, metric: str = "mrr", *, ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw the effect of ties: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
+    """Draw a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 
     The realistic rank lies between, and so does the expectation over tie orders if it is known. If
     the gap is wide, the value depends on how ties are broken.
@@ -245,7 +245,7 @@ def _tie_label(name: str, sample: RankSample) -> str:
 
 
 def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
-    """Share of the tasks with r / N at most x, each rank spread evenly over (optimistic - 1, pessimistic] / N."""
+    """Share of the tasks with r / N at most x, ranks spread over (optimistic - 1, pessimistic]."""
     N = sample.known_candidates
     low = (sample.optimistic - 1) / N
     high = sample.pessimistic / N
@@ -265,7 +265,7 @@ def forest(
     *,
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
-    """Draw intervals below each other, with their numbers; differences of models against a line at 0.
+    """Draw intervals below each other, with their numbers; differences around a line at 0.
 
     The axis of differences names the better model of each side.
 
@@ -284,7 +284,9 @@ def forest(
 
     >>> from torchrankmetrics.plots import forest
     >>> from torchrankmetrics import Ranks, compare
-    >>> fig, ax = forest(compare(Ranks([1, 2, 5] * 9, None, 14), Ranks([2, 2, 3] * 9, None, 14), "mrr"))
+    >>> a = Ranks([1, 2, 5] * 9, None, 14)
+    >>> b = Ranks([2, 2, 3] * 9, None, 14)
+    >>> fig, ax = forest(compare(a, b, "mrr"))
     """
     named = results if isinstance(results, Mapping) else {"": results}
     lines = _lines(named, metrics)
@@ -307,11 +309,15 @@ def _draw_lines(ax: Axes, lines: Sequence[Line]) -> None:
     rows = range(len(lines))
     lows = [row.low for _, row in lines]
     highs = [row.high for _, row in lines]
-    centers = [row.difference if isinstance(row, Comparison) else row.value for _, row in lines]
+    centers = [_center(row) for _, row in lines]
     ax.hlines(rows, lows, highs, color="0.55", linewidth=5)
     ax.plot(centers, rows, "|", color=draw.ink(ax), markersize=10, markeredgewidth=1.8)
     for y, (_, row) in enumerate(lines):
         draw.beside(ax, y, _numbers(row))
+
+
+def _center(row: Interval | Comparison) -> float:
+    return row.difference if isinstance(row, Comparison) else row.value
 
 
 def _lines(named: Mapping[str, Result], metrics: Sequence[str] | None) -> list[Line]:
@@ -362,7 +368,9 @@ def group_differences(
     confidence_level: float = 0.95,
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
-    """Draw the difference of two models in each group of tasks, for example in each relation, the largest groups first.
+    """Draw the difference of two models in each group, for example in each relation.
+
+    The largest groups are first.
 
     ``compare`` computes intervals and tests in each group. A filled point is a significant
     difference after Holm's correction over the groups drawn; a hollow one is not significant.
@@ -405,8 +413,10 @@ def group_differences(
     draw.zero_line(ax)
     ax.tick_params(axis="y", labelsize=draw.SMALL)
     measure = pairs[0].measure
-    label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval"
-    label += f"{_better(measure.higher_is_better, models)}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm"
+    label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, "
+    label += f"{100 * confidence_level:g}% interval"
+    label += _better(measure.higher_is_better, models)
+    label += f"\nfilled: p ≤ {1 - confidence_level:.2g} by Holm"
     if len(drawn) < number:
         label += f"\n{len(drawn)} largest of {number} groups"
     draw.label_rows(
@@ -435,9 +445,9 @@ def _largest_groups(group: IntArray, most: int) -> tuple[list[int], int]:
 
 
 def _draw_pairs(ax: Axes, pairs: Sequence[PairedMeasure], confidence_level: float) -> None:
-    """Draw a difference with its interval per row, filled if it is significant after Holm's correction."""
+    """Draw a difference with its interval per row, filled if significant after Holm."""
     found = [pair.comparison(confidence_level) for pair in pairs]
-    p = holm([np.nan if one.p_value is None else one.p_value for one in found])
+    p = holm(np.array([one.p_value for one in found], dtype=np.float64))  # None becomes NaN
     lows = [one.low for one in found]
     highs = [one.high for one in found]
     ax.hlines(range(len(pairs)), lows, highs, color="0.55", linewidth=2.2)
@@ -466,7 +476,10 @@ def _better(higher: bool | None, models: tuple[str, str] = ("the first", "")) ->
 def _rows(name: str, result: object, metrics: Sequence[str] | None) -> list[Interval | Comparison]:
     """The rows of a result, of some metrics or of all."""
     if not isinstance(result, Result):
-        expected = "come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> such"
+        expected = (
+            "come from RankCollection.confidence_intervals() or compare(), or be a dict of "
+            "name -> such"
+        )
         raise TypeError(
             f"the result{f' of {name!r}' if name else ''} must {expected}; got "
             f"{type(result).__name__}"
@@ -483,7 +496,7 @@ def _rows(name: str, result: object, metrics: Sequence[str] | None) -> list[Inte
 
 
 def _check_scales(keys: Sequence[str]) -> None:
-    """Raise a ValueError unless one axis counts the same for all metrics; nothing is known of a user's own keys."""
+    """Raise a ValueError unless one axis has one scale for all metrics; own keys are unknown."""
     scales: dict[str, list[str]] = {}
     for key in keys:
         if measure := known_measure(key.rpartition("/")[2]):  # after any prefix

@@ -195,7 +195,7 @@ class QueryDefinition(MetricDefinition):
         return self.kind.moments(QuerySample.of_counts(num_candidates, num_relevant))[2]
 
     def sample(
-        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries = "skip"
+        self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries | None = None
     ) -> Any:
         return rows.query_sample(self, side, average, empty_queries)
 

@@ -1,4 +1,4 @@
-"""Tables of results: text, Markdown, LaTeX and HTML for people, CSV, JSON and pandas for programs."""
+"""Tables of results: text, Markdown, LaTeX and HTML for people; CSV, JSON, pandas."""
 
 from torchrankmetrics.rendering.tabular import (
     ROW,

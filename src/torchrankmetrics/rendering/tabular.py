@@ -1,4 +1,4 @@
-"""Tables of results: columns, cells and notes; writers of text, Markdown, LaTeX, HTML, CSV and JSON; HTML pages."""
+"""Tables of results: columns, cells and notes, and their writers; HTML pages."""
 
 import csv
 import json
@@ -7,10 +7,10 @@ import os
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
+from itertools import groupby, starmap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack
@@ -67,7 +67,7 @@ _KEY = re.compile(
 
 
 def paper_name(key: str) -> str:
-    """Name a metric as papers print it: "MRR" for mrr, "Hits@10 (tail)" for tail_hits_at_10; other keys as they are."""
+    """Name a metric as papers print it: "MRR" for mrr, "Hits@10 (tail)" for tail_hits_at_10."""
     match = _KEY.fullmatch(key)
     if not match or match[3] not in _SHARES | _OTHERS:
         return key
@@ -85,7 +85,7 @@ def _is_share(key: str) -> bool:
 
 
 def name_of(number: int, names: Names, argument: str = "names", kind: str = "group") -> int | str:
-    """Return the name of an id, or the id without names; errors name ``argument`` and the ``kind`` of id."""
+    """Return the name of an id, or the id; errors name ``argument`` and the ``kind`` of id."""
     if names is None:
         return number
     if isinstance(names, str):
@@ -114,7 +114,7 @@ class PValue(float):
 
 @dataclass(frozen=True)
 class Styled:
-    """A cell with an interval, decimals of its own, bold print, or a raised mark that a note of the table explains."""
+    """A cell with an interval, its own decimals, bold print, or a mark that a note explains."""
 
     value: Plain
     low: float = math.nan
@@ -147,7 +147,7 @@ class Column:
 
 
 class Printed(NamedTuple):
-    """A column as text: cells are (text, bold, mark); columns of numbers are aligned on the right."""
+    """A column as text: cells are (text, bold, mark); numbers are aligned on the right."""
 
     title: str
     above: str
@@ -155,21 +155,29 @@ class Printed(NamedTuple):
     is_number: bool
     cells: list[tuple[str, bool, str]]
 
+    @property
+    def alignment(self) -> str:
+        """Alignment in LaTeX."""
+        return "r" if self.is_number else "l"
+
 
 # text that spreadsheets execute, not numbers
 _FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")
 _GAP = "  "
+_RULES = {"r": "---:", "l": "---"}  # of Markdown, by alignment
 
 
 class Style(TypedDict, total=False):
-    """How ``to_markdown``, ``to_latex`` and ``to_html`` print a table; they name metrics as papers do (MRR, Hits@10).
+    """How ``to_markdown``, ``to_latex`` and ``to_html`` print a table.
+
+    They name metrics as papers do (MRR, Hits@10).
 
     Attributes:
         percent (bool): whether to multiply values of metrics that are at most 1 by 100.
         digits (int): decimals of values of metrics.
         labels (dict): text to print instead of a key of a metric, a name of a model or dataset, or
             a heading.
-        baseline, stars (str, bool): marks of the tables of ``RankStudy``; others raise a ValueError.
+        baseline, stars (str, bool): marks of tables of ``RankStudy``; ValueError for others.
     """
 
     percent: bool
@@ -180,7 +188,7 @@ class Style(TypedDict, total=False):
 
 
 class Rendered(ABC):
-    """A result that is a table; ``Style`` has the keywords of ``to_markdown``, ``to_latex`` and ``to_html``.
+    """A result that is a table; ``Style`` has the keywords of its writers.
 
     >>> from torchrankmetrics import Ranks, RankTable
     >>> summary = RankTable.from_ranks(Ranks([1, 2, 1, 3], None, 9)).summary(["mrr", "mr"])
@@ -224,7 +232,7 @@ class Rendered(ABC):
         return self.to_text()
 
     def to_text(self, width: int | None = None) -> str:
-        """Write aligned columns; a table wider than ``width`` characters breaks into blocks that repeat the keys."""
+        """Write aligned columns; wider tables than ``width`` break into blocks with the keys."""
         table = self.tabular()
         columns = [(one, _lines(one)) for one in table.printed()]
         keys = [column for column in columns if column[0].is_key]
@@ -240,14 +248,10 @@ class Rendered(ABC):
     def to_markdown(self, **style: Unpack[Style]) -> str:
         """Write a table in Markdown; headings above headings become their first words."""
         table, columns = self._styled(**style)
-        lines = [
-            [_markdown(f"{one.above} {one.title}".strip()) for one in columns],
-            ["---:" if one.is_number else "---" for one in columns],
-            *(
-                [_markdown(*cell) for cell in row]
-                for row in zip(*(one.cells for one in columns), strict=True)
-            ),
-        ]
+        lines = [[_markdown(f"{one.above} {one.title}".strip()) for one in columns]]
+        lines.append([_RULES[one.alignment] for one in columns])
+        for row in _cells_by_row(columns):
+            lines.append([_markdown(*cell) for cell in row])
         notes = "".join(f"\n\n{_markdown(visible(note))}" for note in table.notes)
         return "\n".join(f"| {' | '.join(line)} |" for line in lines) + notes
 
@@ -256,7 +260,7 @@ class Rendered(ABC):
     ) -> str:
         """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table``."""
         table, columns = self._styled(**style)
-        alignment = "".join("r" if one.is_number else "l" for one in columns)
+        alignment = "".join(one.alignment for one in columns)
         lines = [
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
@@ -292,7 +296,7 @@ class Rendered(ABC):
         return render("rendering/table.html", table=table, columns=table.printed())
 
     def to_json(self) -> str:
-        """Write a JSON list of one object per row, with all digits; NaN and infinity become null."""
+        """Write a JSON list of an object per row, with all digits; NaN and infinity are null."""
         columns = self.records().programs()
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         strict = json.loads(json.dumps(rows), parse_constant=lambda name: None)
@@ -307,7 +311,7 @@ class Rendered(ABC):
         return pandas.DataFrame(self.records().programs())
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """Write CSV with all digits, None and NaN as empty cells; return the text if ``path`` is None.
+        """Write CSV with all digits, None and NaN as empty cells; return it without a path.
 
         Text that a spreadsheet would execute as a formula begins with an apostrophe (OWASP, "CSV
         Injection").
@@ -369,7 +373,7 @@ class Tabular(Rendered):
         digits: int | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> list[Printed]:
-        """Columns of printed tables; with ``labels`` (even empty) metrics have the names of papers, else their keys."""
+        """Columns of printed tables; with ``labels``, even empty, metrics have names of papers."""
         if digits is not None:
             digits = check_int("digits", digits, 0)
         names = _Names(labels)
@@ -444,9 +448,12 @@ def _latex_heads(columns: Sequence[Printed]) -> list[str]:
     return [_latex_line(above), " ".join(rules), titles]
 
 
+def _cells_by_row(columns: Sequence[Printed]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(one.cells for one in columns), strict=True)
+
+
 def _latex_body(columns: Sequence[Printed]) -> list[str]:
-    rows = zip(*(one.cells for one in columns), strict=True)
-    return [_latex_line(_latex_cell(*cell) for cell in row) for row in rows]
+    return [_latex_line(starmap(_latex_cell, row)) for row in _cells_by_row(columns)]
 
 
 def _latex_cell(text: str, bold: bool, mark: str) -> str:
@@ -473,9 +480,8 @@ def _text(cell: Styled, decimals: int, chosen: int | None, percent: bool) -> str
     if not ends and chosen is None and decimals > 3 and 0 < abs(value) < 1e-3 and not percent:
         return f"{value:.3g}"  # few significant digits would remain
     decimals = max(decimals - 2 * percent, 0) if chosen is None else chosen
-    first, *limits = (
-        f"{number * (100 if percent else 1):.{decimals}f}" for number in (value, *ends)
-    )
+    unit = 100 if percent else 1
+    first, *limits = (f"{number * unit:.{decimals}f}" for number in (value, *ends))
     return f"{first} [{', '.join(limits)}]" if limits else first
 
 
@@ -497,28 +503,22 @@ def _lines(column: Printed) -> list[str]:
     ]
     width = max(map(_width, texts))
     pads = [" " * (width - _width(text)) for text in texts]
-    head, *body = (
-        pad + text if column.is_number else text + pad
-        for pad, text in zip(pads, texts, strict=True)
-    )
-    return [head, "-" * width, *body]
+    lines = [text + pad for text, pad in zip(texts, pads, strict=True)]
+    if column.is_number:
+        lines = [pad + text for text, pad in zip(texts, pads, strict=True)]
+    return [lines[0], "-" * width, *lines[1:]]
 
 
 def _block(columns: list[tuple[Printed, list[str]]]) -> str:
     """Columns next to each other, below the texts that neighboring ones share."""
     parts = []
     for text, group in groupby(columns, key=lambda one: one[0].above):
-        part = [
-            text,
-            *(_GAP.join(cells) for cells in zip(*(lines for _, lines in group), strict=True)),
-        ]
+        rows = zip(*(lines for _, lines in group), strict=True)
+        part = [text, *map(_GAP.join, rows)]
         width = max(map(_width, part[:2]))
-        parts.append(
-            [
-                line + ("-" if i == 2 else " ") * (width - _width(line))
-                for i, line in enumerate(part)
-            ]
-        )
+        padded = [line + " " * (width - _width(line)) for line in part]
+        padded[2] = part[2] + "-" * (width - _width(part[2]))  # the rule below the headings
+        parts.append(padded)
     lines = [_GAP.join(line).rstrip() for line in zip(*parts, strict=True)]
     return "\n".join(lines[not any(one.above for one, _ in columns) :])
 
@@ -555,22 +555,22 @@ def _latex(text: str, bold: bool = False, mark: str = "") -> str:
     """Escape a text for LaTeX; a hyphen before a number is a minus sign."""
     escaped = visible(unicodedata.normalize("NFC", text)).translate(_LATEX)
     escaped = re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
-    return (rf"\textbf{{{escaped}}}" if bold else escaped) + (
-        rf"\textsuperscript{{{_latex(mark)}}}" if mark else ""
-    )
+    if bold:
+        escaped = rf"\textbf{{{escaped}}}"
+    return escaped + rf"\textsuperscript{{{_latex(mark)}}}" if mark else escaped
 
 
 def _spans(columns: Sequence[Printed]) -> list[tuple[str, list[int]]]:
-    """Texts above the headings with the numbers of their columns, from 1; empty if there are none."""
+    """Texts above the headings with the numbers of their columns, from 1; empty without any."""
     numbers = range(1, len(columns) + 1)
-    found = [
-        (text, list(group)) for text, group in groupby(numbers, key=lambda i: columns[i - 1].above)
-    ]
-    return found if any(text for text, _ in found) else []
+    groups = groupby(numbers, key=lambda i: columns[i - 1].above)
+    found = [(text, list(group)) for text, group in groups]
+    has_texts = any(text for text, _ in found)
+    return found if has_texts else []
 
 
 def render(template: str, **names: Any) -> str:
-    """Fill a Jinja2 template of the package, named by its path: "rendering/page.html" is a whole page of a table."""
+    """Fill a Jinja2 template of the package by its path, as "rendering/page.html"."""
     return str(_environment().get_template(template).render(**names))
 
 

@@ -67,7 +67,7 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Averages(Rendered):
-    """Models over datasets: ``averages["amri", "model"].value``; the notes state what is comparable.
+    """Models over datasets: ``averages["amri", "model"].value``; see the notes for comparability.
 
     >>> from torchrankmetrics import Ranks, RankTable
     >>> from torchrankmetrics.study import RankStudy
@@ -92,29 +92,33 @@ class Averages(Rendered):
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
-        columns = [
-            *(Column(name, key=True) for name in ("metric", "model")),
-            *(Column(name, audience="programs") for name in ("mean", "low", "high")),
+        columns = [Column("metric", key=True), Column("model", key=True)]
+        columns += [Column(name, audience="programs") for name in ("mean", "low", "high")]
+        columns += [
             Column("interval", "mean over datasets", audience="people", metric=ROW),
-            *(Column("mean_rank", "mean rank", digits=2), Column("best"), Column("won")),
-            *(Column("beyond_chance", "better than random"), Column("datasets")),
+            Column("mean_rank", "mean rank", digits=2),
+            Column("best"),
+            Column("won"),
+            Column("beyond_chance", "better than random"),
+            Column("datasets"),
         ]
         lines: list[list[Cell]] = []
         for one in self.measures:
-            top = (max if one.higher_is_better else min)(
-                self.rows[one.key, model].value for model in self.models
-            )
+            best_of = max if one.higher_is_better else min
+            top = best_of(self.rows[one.key, model].value for model in self.models)
             for model in self.models:
                 value, low, high, *counts = self.rows[one.key, model]
-                printed = Styled(
-                    value, low, high, digits=3 if abs(value) < 10 else 1, bold=value == top
-                )
+                printed = _printed(value, low, high, is_best=value == top)
                 lines.append([one.key, model, value, low, high, printed, *counts])
         return Tabular(columns, lines, self.notes)
 
 
+def _printed(value: float, low: float, high: float, is_best: bool) -> Styled:
+    return Styled(value, low, high, digits=3 if abs(value) < 10 else 1, bold=is_best)
+
+
 def averages(table: StudyTable) -> Averages:
-    """Average a table over its datasets; ValueError without any, and for a metric without a direction."""
+    """Average a table over its datasets; ValueError without any, or for no better direction."""
     rows: dict[tuple[str, str], Average] = {}
     notes = [
         f"{_LEGEND} (Holm's method, family-wise error rate "
@@ -173,14 +177,15 @@ def _average(one: Measure, values: FloatArray, counts: _Counts, level: float) ->
 
 
 def complete_values(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:
-    """Datasets on which every model has a value, these values (datasets, models), and the other datasets."""
+    """Datasets with values of all models, these values (datasets, models), and other datasets."""
     if one.higher_is_better is None:
         raise ValueError(
             f"{one.key!r} has no direction, so that no model is best by it: choose another metric"
         )
-    values = np.array(
-        [[table.value(one.key, model, data) for model in table.models] for data in table.datasets]
-    )
+    rows = []
+    for data in table.datasets:
+        rows.append([table.value(one.key, model, data) for model in table.models])
+    values = np.array(rows)
     known = ~np.isnan(values).any(1)
     if not known.any():
         raise ValueError(
@@ -200,7 +205,10 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
         ]
         ends = dict.fromkeys(f"{end(chances):.3g}" for end in (min, max) if chances)
         spread = f" (random ranking: {' to '.join(ends)})" if ends else ""
-        return f"not comparable between datasets: the value depends on the number of candidates{spread}."
+        return (
+            "not comparable between datasets: the value depends on the number of "
+            f"candidates{spread}."
+        )
     if one.definition.name in ("auc", "mr"):
         weight = (
             "weigh the same"
@@ -208,4 +216,7 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
             else "weigh by their numbers of candidates"
         )
         return f"comparable if candidates are sampled uniformly; the tasks of a dataset {weight}."
-    return "0 is random ranking and 1 is perfect on every dataset; other values decrease with the number of candidates."
+    return (
+        "0 is random ranking and 1 is perfect on every dataset; other values decrease with the "
+        "number of candidates."
+    )

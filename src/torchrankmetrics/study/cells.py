@@ -117,7 +117,7 @@ class DatasetResult(NamedTuple):
 
 
 class Together:
-    """Models on the same tasks, with one or more runs each; ``slope`` of the view of the measure."""
+    """Models on the same tasks with one or more runs each; ``slope`` of the measure's view."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Together:
         return self.units.columns([starts[a], starts[b]])
 
     def difference(self, a: int, b: int, level: float) -> Difference:
-        """Difference of two models: by the test of ``compare`` for single runs, by t for several."""
+        """Difference of two models: by the test of ``compare``, or by t for several runs."""
         found = self.models.estimate(level, a, b)
         about = found.standard_error * abs(self.slope), found.freedom
         if self.is_single(a, b):
@@ -172,7 +172,7 @@ class Together:
 def evaluate_dataset(
     dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None
 ) -> DatasetResult:
-    """Compute a measure for all models of a dataset; ValueError if tasks lack a column that it or the clusters need."""
+    """Compute a measure for all models of a dataset; ValueError if tasks lack a needed column."""
     source = ClusteredSource(dataset.reference.analysis, cluster)
     known = _known_before(source, measure)
     aligned = dataset.aligned if known.can_test else {}
@@ -321,7 +321,7 @@ def _cell_of_both(
 
 
 def _seeded_share(found: SeededEstimate, effective: float, level: float) -> tuple[float, float]:
-    """Wilson's interval of a share with an error over seeds and tasks; without one, of its number of tasks."""
+    """Wilson's interval of a share, with an error over seeds and tasks or its number of tasks."""
     p = min(max(found.value, 0.0), 1.0)
     square = found.standard_error**2
     n = p * (1 - p) / square if square > 0 and 0 < p < 1 else effective
@@ -331,7 +331,10 @@ def _seeded_share(found: SeededEstimate, effective: float, level: float) -> tupl
 def against_random(
     dataset: DataSet, measure: Measure, enough: float
 ) -> dict[tuple[str, str, str], float]:
-    """P-values of all runs (model, seed, dataset); upper bounds where these are at most ``enough``: tails are slow."""
+    """P-values of all runs (model, seed, dataset); those of at most ``enough`` are upper bounds.
+
+    The tails are slow to compute.
+    """
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views(
         "p_value", "z_score"
     )

@@ -46,7 +46,7 @@ class DatasetDifference(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Differences(Rendered):
-    """Difference of the models ``a`` and ``b`` over datasets, on which the two cannot be compared if ``left_out``.
+    """Difference of the models ``a`` and ``b`` over datasets, except those in ``left_out``.
 
     ``rows`` has one per dataset, and ``here`` is their mean for other test tasks (and seeds) of the
     same datasets.
@@ -83,7 +83,10 @@ class Differences(Rendered):
     def about(self) -> str:
         """Caption: the difference, its interval, and its direction."""
         direction = "positive" if self.higher_is_better else "negative"
-        what = f"{paper_name(self.metric)} of {self.a} minus {self.b} with {100 * self.confidence_level:g}% intervals"
+        what = (
+            f"{paper_name(self.metric)} of {self.a} minus {self.b} with "
+            f"{100 * self.confidence_level:g}% intervals"
+        )
         return f"{what}; {direction} differences are better for {self.a}."
 
     def __getitem__(self, dataset: str) -> DatasetDifference:
@@ -98,7 +101,10 @@ class Differences(Rendered):
             (*row[:4], row.p_value, row.p_adjusted, self._better(row), row.test, row.size)
             for row in (*self.rows, self.here)
         ]
-        meaning = "mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets."
+        meaning = (
+            "mean over the datasets with equal weights, for other tasks (and seeds) of the same "
+            "datasets."
+        )
         notes = [
             f"{self.about} p_adjusted: Holm's method over the datasets.",
             f"{_HERE}: {meaning}",
@@ -118,10 +124,13 @@ class Differences(Rendered):
 def differences(
     a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], level: float
 ) -> Differences:
-    """Subtract two models on every dataset, and average; ValueError if they cannot be compared on any."""
+    """Subtract two models on every dataset, and average; ValueError without a common dataset."""
     pairs = _pairs(a, b, results)
     if not pairs:
-        needed = "it needs runs on the same tasks, and a metric that is a mean over tasks with a direction"
+        needed = (
+            "it needs runs on the same tasks, and a metric that is a mean over tasks with a "
+            "direction"
+        )
         raise ValueError(
             f"{shorten(a)} and {shorten(b)} can be compared by {one.key!r} on no dataset: {needed}"
         )
@@ -156,7 +165,7 @@ def _row(name: str, pair: Difference, p_adjusted: float, size: str) -> DatasetDi
 
 
 def _mean_of(pairs: list[Difference], confidence_level: float) -> Difference:
-    """Mean over fixed datasets, its interval, error and p: variances add up, Welch-Satterthwaite degrees of freedom.
+    """Mean over fixed datasets, its interval, error and p, by Welch-Satterthwaite.
 
     If no dataset has any spread, p is the smallest p-value of a dataset, by Bonferroni over all of
     them.
@@ -181,7 +190,7 @@ def _mean_by_flips(
     pairs: Sequence[Difference],
     level: float,
 ) -> Tested | None:
-    """Sign-flip test of the mean over fixed datasets, on which both models have single runs; None for several.
+    """Sign-flip test of the mean over fixed datasets with single runs; None for several runs.
 
     All units are flipped, with the values of a dataset scaled so that their means differ by its
     difference in the view.
@@ -207,9 +216,7 @@ def _mean_by_flips(
 
 
 def _pooled(parts: Sequence[Units]) -> Units:
-    return Units(
-        np.concatenate([part.weight for part in parts]),
-        np.concatenate([part.sums for part in parts]),
-        np.concatenate([part.count for part in parts]),
-        clustered=any(part.clustered for part in parts),
-    )
+    weight = np.concatenate([part.weight for part in parts])
+    sums = np.concatenate([part.sums for part in parts])
+    count = np.concatenate([part.count for part in parts])
+    return Units(weight, sums, count, clustered=any(part.clustered for part in parts))

@@ -1,4 +1,4 @@
-"""Figures of a study: values by dataset with intervals, and mean ranks with the critical difference."""
+"""Figures of a study: values by dataset with intervals, and the critical difference diagram."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -24,7 +24,9 @@ def intervals_by_dataset(
     chance: Mapping[str, float] | None = None,
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
-    """Draw a row per dataset with a point and an interval per model; no line joins datasets, which have no order.
+    """Draw a row per dataset with a point and an interval per model.
+
+    No line joins datasets, which have no order.
 
     Args:
         cells (mapping): dict of dataset -> dict of model -> (value, low, high), NaN ends without an
@@ -80,7 +82,7 @@ def _draw_chance(ax: Axes, names: Sequence[str], chance: Mapping[str, float]) ->
 def critical_difference(
     models: Sequence[str], ranks: Ranking, *, ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
-    """Draw mean ranks on a line, best on the left; a bar joins models that do not differ significantly.
+    """Draw mean ranks on a line, best on the left; bars join models that are not different.
 
     Args:
         models (sequence of str): names, in the order of ``ranks.mean``.

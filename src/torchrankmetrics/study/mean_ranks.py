@@ -1,4 +1,4 @@
-"""Mean ranks of models over datasets: Friedman's test, exact for few datasets, and Nemenyi's critical difference."""
+"""Mean ranks of models over datasets: Friedman's test and Nemenyi's critical difference."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ _MOST_SUMS = 1 << 18  # of ranks in one step of Friedman's exact test: 30 ms
 
 @dataclass(frozen=True, eq=False)
 class Ranking(Rendered):
-    """Mean ranks of models over datasets: Friedman's test, and Nemenyi's smallest significant difference.
+    """Mean ranks of models over datasets, with Friedman's and Nemenyi's tests.
 
     Attributes:
         metric, models: key of the metric, and names.
@@ -72,7 +72,10 @@ class Ranking(Rendered):
     def about(self) -> str:
         """Caption of the figure."""
         what = f"{self._what}; a bar joins models"
-        return f"{what} that are not significantly different with the datasets as the sample (Friedman, Nemenyi)."
+        return (
+            f"{what} that are not significantly different with the datasets as the sample "
+            "(Friedman, Nemenyi)."
+        )
 
     def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the critical difference, see ``study.critical_difference``."""
@@ -102,7 +105,7 @@ class Ranking(Rendered):
 
 
 def ranking(table: StudyTable) -> Ranking:
-    """Rank the models of a table on every dataset by its first metric; ValueError for less than 2 x 2 values.
+    """Rank the models of a table on every dataset by its first metric, of 2 x 2 values or more.
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html).
     """
@@ -150,7 +153,7 @@ def friedman(ranks: FloatArray) -> tuple[float, bool]:
 
 
 def _friedman_exact(doubled: IntArray, deviation: float) -> float | None:
-    """Probability of such a sum of squares of doubled ranks or a larger one; None if it takes too long."""
+    """Probability of such a sum of squared doubled ranks or more; None if it takes too long."""
     n, k = doubled.shape
     base = 2 * n * k + 1  # above every sum: a state is one number with the sums as digits
     if n > _MOST_EXACT or math.factorial(k) > _MOST_SUMS or base**k >= 1 << 63:

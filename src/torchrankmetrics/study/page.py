@@ -1,4 +1,4 @@
-"""The page of a study: one HTML file of tables and figures from the template page.html, and its manifest."""
+"""The page of a study: one HTML file of tables and figures (page.html), and its manifest."""
 
 import hashlib
 import importlib.metadata
@@ -40,7 +40,7 @@ _GRID = 4
 
 
 class Page:
-    """Results of a page; ``across`` has averages, ranks and differences, unless they are undefined."""
+    """Results of a page; ``across`` has averages, ranks and differences that are defined."""
 
     def __init__(self, study: "RankStudy", table: StudyTable) -> None:
         self.study = study
@@ -59,7 +59,7 @@ class Page:
         self.tables["protocol"] = self._protocol()
 
     def _compare_over_datasets(self, directed: list[Measure]) -> None:
-        """Averages, mean ranks and the difference of the two best models, unless they are undefined."""
+        """Averages, mean ranks and the difference of the two best models, if they are defined."""
         table = self.table
         has_ranks = all(facts.tie_rates for facts in table.facts.values())
         averaged: list[Measure | str] = [*directed, *(AVERAGED if has_ranks else ())]
@@ -149,37 +149,50 @@ class Page:
     def html(self, title: str) -> str:
         """Write the page; ImportError without matplotlib."""
         table = self.table
+        level = f"{100 * table.confidence_level:g}%"
+        names = {one.key: paper_name(one.key) for one in table.measures}
         figure = partial(_figure, count(1))
         manifest = self.manifest()
-        few = ""
-        if self.drawn != table.models:
-            few = f" Only the {len(self.drawn)} models with the best mean rank."
-        level = f"{100 * table.confidence_level:g}%"
-        about = f"with {level} intervals; bars mark random ranking.{few}"
-        names = {one.key: paper_name(one.key) for one in table.measures}
-        part = table.only(table.measures, self.drawn)
+        # figures are numbered in this order
+        values = [figure(*one) for one in self._plots_of_values(names, level)]
+        across = [figure(*one) for one in self._plots_across()]
+        distributions = [figure(*one) for one in self._distributions()]
+        undrawn = [model for model in table.models if model not in self.drawn]
         return render(
             "study/page.html",
             title=title,
             page=self,
             names=names,
-            values=[figure([part.plot(key)], f"{name} {about}") for key, name in names.items()],
-            across=[
-                figure([one.plot()], one.about)
-                for name, one in self.across.items()
-                if name != "averages"
-            ],
-            distributions=[figure(*one) for one in self._distributions()],
-            undrawn=[m for m in table.models if m not in self.drawn]
-            + list(table.datasets[_MOST_CURVES:]),
+            values=values,
+            across=across,
+            distributions=distributions,
+            undrawn=[*undrawn, *table.datasets[_MOST_CURVES:]],
             level=level,
             rate=f"{100 * (1 - table.confidence_level):.3g}%",
             manifest=manifest,
             script=manifest_text(manifest),
         )
 
+    def _plots_of_values(
+        self, names: dict[str, str], level: str
+    ) -> Iterator[tuple[list[Any], str]]:
+        """Plot the values of each metric, with a caption."""
+        few = ""
+        if self.drawn != self.table.models:
+            few = f" Only the {len(self.drawn)} models with the best mean rank."
+        part = self.table.only(self.table.measures, self.drawn)
+        for key, name in names.items():
+            caption = f"{name} with {level} intervals; bars mark random ranking.{few}"
+            yield [part.plot(key)], caption
+
+    def _plots_across(self) -> Iterator[tuple[list[Any], str]]:
+        """Plot the differences and ranks over datasets, with a caption."""
+        for name, one in self.across.items():
+            if name != "averages":
+                yield [one.plot()], one.about
+
     def _distributions(self) -> list[tuple[list[Any], str]]:
-        """Rank distributions with their captions: a figure each, or one figure of small multiples."""
+        """Rank distributions with their captions: a figure each, or one of small multiples."""
         datasets = [name for name, facts in self.table.facts.items() if facts.fewest][:_MOST_CURVES]
         small = len(datasets) > _GRID
         drawn = []
@@ -194,25 +207,34 @@ class Page:
             if first:
                 drawn.append(rank_ecdf(first, ax=canvas(None, 3.3, 2.5)[1] if small else None))
                 drawn[-1][1].set_title(name, fontsize=10)
-        caption = "Share of tasks with a rank of at most x, first seed of each model; dotted: random ranking."
-        return [(drawn, caption)] if small else [([one], caption) for one in drawn]
+        caption = (
+            "Share of tasks with a rank of at most x, first seed of each model; dotted: random "
+            "ranking."
+        )
+        if small:
+            return [(drawn, caption)]
+        return [([one], caption) for one in drawn]
 
     def manifest(self) -> dict[str, Any]:
         """Everything that the numbers of the page depend on, and every number of its tables."""
         table = self.table
         study = self.study
-        packages = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
+        versions = {"python": platform.python_version(), "torchrankmetrics": __version__}
+        versions |= {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
         tables = {"values": table.records()} | self.tables
+        metrics = [one.key for one in table.measures]
+        files = [_file(run) for name in study.datasets for run in study.dataset(name).runs]
+        cells = {name: json.loads(one.to_json()) for name, one in tables.items()}
+        notes = {name: list(one.notes) for name, one in tables.items()}
         return {
             "manifest": VERSION,
-            "versions": {"python": platform.python_version(), "torchrankmetrics": __version__}
-            | packages,
-            "options": {"metrics": [one.key for one in table.measures]} | self.tests,
+            "versions": versions,
+            "options": {"metrics": metrics} | self.tests,
             "models": study.models,
             "datasets": study.datasets,
-            "files": [_file(run) for name in study.datasets for run in study.dataset(name).runs],
-            "tables": {name: json.loads(one.to_json()) for name, one in tables.items()},
-            "notes": {name: list(one.notes) for name, one in tables.items()},
+            "files": files,
+            "tables": cells,
+            "notes": notes,
             "warnings": self.warnings,
         }
 
@@ -230,7 +252,7 @@ def manifest_text(manifest: dict[str, Any]) -> str:
 
 
 def _file(read: LoadedRun) -> dict[str, Any]:
-    """Names of a run, its file, the SHA-256 of its canonical rows (little-endian, row by row), and its protocol."""
+    """Names, file, protocol and SHA-256 of a run: of canonical rows, little-endian, by row."""
     analysis = read.analysis
     run = read.run
     names = {"model": run.model, "dataset": run.dataset, "seed": run.seed, "file": run.file}
@@ -240,14 +262,14 @@ def _file(read: LoadedRun) -> dict[str, Any]:
         ).encode()
         protocol: dict[str, Any] = {"tasks": run.num_rows, "metrics": list(run.values)}
     else:
-        content = np.ascontiguousarray(analysis.rows, dtype="<i8").tobytes()
+        content = np.ascontiguousarray(analysis.task_rows, dtype="<i8").tobytes()
         protocol = _protocol_of(analysis)
     return {**names, "sha256": hashlib.sha256(content).hexdigest(), "protocol": protocol}
 
 
 def _protocol_of(analysis: Analysis) -> dict[str, Any]:
     """Numbers of tasks, candidates, groups and NaN scores, and sides."""
-    columns = Columns(analysis.rows)
+    columns = Columns(analysis.task_rows)
     N = columns.num_candidates
     group = columns.group
     return {

@@ -38,7 +38,8 @@ class RankStudy:
     >>> from torchrankmetrics import Ranks, RankTable
     >>> study = RankStudy()
     >>> for model, ranks in {"a": [1, 2, 1, 4], "b": [3, 2, 5, 4]}.items():
-    ...     study.add(RankTable.from_ranks(Ranks(ranks, None, 9), side="tail"), model=model, dataset="toy")
+    ...     table = RankTable.from_ranks(Ranks(ranks, None, 9), side="tail")
+    ...     study.add(table, model=model, dataset="toy")
     ...
     >>> study
     RankStudy(2 tables: 2 models x 1 datasets)
@@ -75,7 +76,9 @@ class RankStudy:
     def add_values(
         self, values: Values, *, metric: str, model: str, dataset: str, seed: int | str = 0
     ) -> None:
-        """Add values of queries that another tool computed, for tables, averages, differences and pages without ranks.
+        """Add values of queries that another tool computed.
+
+        They are for tables, averages, differences, and pages without ranks.
 
         Values of queries are independent units, not clusters, and have no files: ``save`` and
         ``verify`` need ranks.
@@ -115,7 +118,9 @@ class RankStudy:
 
     @classmethod
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> Self:
-        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (.npz or .parquet).
+        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``.
+
+        Files of Parquet are found, too.
 
         Args:
             pattern (str): path with the fields {dataset}, {model} and {seed}, matching any text
@@ -206,7 +211,9 @@ class RankStudy:
         return f"{type(self).__name__}({len(self)} tables: {shape}{missing})"
 
     def save(self, pattern: str | os.PathLike[str]) -> None:
-        """Write every table to a file of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (or .parquet).
+        """Write every table to a file of a pattern, ``runs/{dataset}/{model}/{seed}.npz``.
+
+        The suffix .parquet is possible, too.
 
         Raises:
             ValueError: if two runs would have one file, or a name contains "/".
@@ -219,7 +226,7 @@ class RankStudy:
             self.runs[key] = replace(run, source=path, file=file)
 
     def dataset(self, name: str) -> DataSet:
-        """Return the runs of a dataset by its name, read and aligned; of values, the runs of the first metric."""
+        """Return the runs of a dataset, read and aligned; of values, runs of the first metric."""
         return next(iter(self._parts(name).values()))
 
     def _parts(self, name: str) -> dict[str, DataSet]:
@@ -244,7 +251,7 @@ class RankStudy:
         return self._loaded[name]
 
     def _part(self, name: str, measure: Measure) -> tuple[DataSet, Measure]:
-        """The runs of a dataset with values of a measure, and the measure; given values have their own."""
+        """The runs of a dataset with values of a measure, and their own measure."""
         parts = self._parts(name)
         if "" in parts:
             return parts[""], measure
@@ -254,14 +261,17 @@ class RankStudy:
         return part, value_measure(measure.key, [run.rows for run in part.runs])
 
     def _measures(self, metrics: Metrics, view: View | None) -> list[Measure]:
-        """Read the metrics of a table, among them names of given values that are not metrics of the package."""
+        """Read the metrics of a table, also names of given values that are not in the package."""
         check_choice("view", view, (None, *VIEWS))
         foreign = {
-            name for run in self.runs.values() for name in run.values if known_measure(name) is None
+            name: Measure(ValueDefinition(name))
+            for run in self.runs.values()
+            for name in run.values
+            if known_measure(name) is None
         }
         if foreign and not isinstance(metrics, Mapping):
             entries: list[Any] = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
-            metrics = [Measure(ValueDefinition(one)) if one in foreign else one for one in entries]
+            metrics = [foreign.get(one, one) for one in entries]
         measures = list(Selection(view or "base").measures(metrics).values())
         if not measures:
             raise ValueError("metrics is empty: name at least one")
@@ -280,7 +290,7 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = "auto",
     ) -> StudyTable:
-        """Compute models by datasets: means over seeds with intervals over tasks and seeds, and marks of significance.
+        """Compute models by datasets: means over seeds, intervals, and marks of significance.
 
         The best value of a dataset is bold; † marks models that are not significantly different
         from it. All pairs of models on all datasets and metrics are one family with error rate 1 -
@@ -362,7 +372,7 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = "auto",
     ) -> Differences:
-        """Subtract model ``b`` from ``a`` on every dataset, and average; other arguments as in ``table``.
+        """Subtract model ``b`` from ``a`` on every dataset, and average; options as in ``table``.
 
         Returns:
             One difference per dataset, and their mean; ValueError if the two cannot be compared on
@@ -384,7 +394,7 @@ class RankStudy:
         *,
         confidence_level: float = 0.95,
     ) -> Ranking:
-        """Average the ranks of the models over datasets by one metric; other arguments as in ``table``.
+        """Average the ranks of the models over datasets by one metric; options as in ``table``.
 
         Returns:
             Mean rank of each model, with Friedman's p-value and Nemenyi's critical difference;
@@ -402,7 +412,7 @@ class RankStudy:
         cluster: str | None = "auto",
         title: str = "Rank study",
     ) -> str | None:
-        """Write a page of tables and figures in one HTML file; ``verify`` checks its manifest against the ranks.
+        """Write a page of tables and figures in one HTML file, for ``verify`` to check.
 
         ``path`` is written whole or not at all. The first metric ranks the models; ``title`` is the
         heading, and other arguments are as in ``table``.

@@ -1,4 +1,4 @@
-"""Runs of a study: files found by a pattern, ranks or values read from them, and datasets of runs on the same tasks."""
+"""Runs of a study: files of a pattern, ranks or values from them, and runs on the same tasks."""
 
 import glob
 import hashlib
@@ -39,7 +39,7 @@ _PART = re.compile(r"\{(\w*)\}|\*")
 
 
 def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[str, str]]]:
-    """Files of a pattern in natural order: path, path below the folder that the pattern begins with, and its fields.
+    """Files of a pattern in natural order: path, path below the first folder, and fields.
 
     A field and ``*`` match anything except "/", and as much as they can; a repeated field matches
     the same text.
@@ -68,10 +68,10 @@ def _no_file(pattern: str | os.PathLike[str], base: Path) -> str:
     start = f"no file matches {shorten(os.fspath(pattern))}"
     if not base.is_dir():
         return f"{start}: the directory {str(base)!r} does not exist"
-    names = sorted(
-        (f"{entry.name}/" if entry.is_dir() else entry.name for entry in base.iterdir()),
-        key=natural,
-    )
+    names = []
+    for entry in base.iterdir():
+        names.append(f"{entry.name}/" if entry.is_dir() else entry.name)
+    names.sort(key=natural)
     listed = ", ".join(names[:5]) or "nothing"
     return f"{start}; {str(base)!r} contains {listed}{', ...' if len(names) > 5 else ''}"
 
@@ -79,7 +79,7 @@ def _no_file(pattern: str | os.PathLike[str], base: Path) -> str:
 def paths_of(
     pattern: str | os.PathLike[str], runs: Sequence[Sequence[str]]
 ) -> list[tuple[Path, str]]:
-    """Path of the file of each run (model, dataset, seed), and the same below the folder of the pattern."""
+    """Path of the file of each run (model, dataset, seed), and the same below the folder."""
     base, rest = _split(pattern)
     if "*" in rest:
         raise ValueError(
@@ -117,7 +117,10 @@ def _split(pattern: str | os.PathLike[str]) -> tuple[Path, str]:
 
 @dataclass(frozen=True)
 class Run:
-    """Ranks of a model on a dataset with a seed, or values of its queries by metric; ``file``: path below a folder."""
+    """Ranks of a model on a dataset with a seed, or values of its queries by metric.
+
+    ``file`` is a path below a folder.
+    """
 
     model: str
     dataset: str
@@ -128,7 +131,7 @@ class Run:
     values: dict[str, Values] = field(default_factory=dict)
 
     def load(self) -> RankTable:
-        """Return the ranks, read from their file if they have one; ValueError for values of queries."""
+        """Return the ranks, read from their file if they have one; ValueError for values."""
         if self.source is None:
             raise ValueError(
                 f"{self.label} has values of queries, not ranks: only ranks have files"
@@ -146,7 +149,7 @@ class Run:
 
 
 def source_of(ranks: object) -> tuple[RankTable | Path, int]:
-    """Table or path of the ``table`` of ``RankStudy.add``, and its number of rows, of a file from its headers."""
+    """Table or path of ``RankStudy.add``, and its number of rows, of a file from its headers."""
     if isinstance(ranks, str | os.PathLike):
         return Path(ranks), num_stored_rows(ranks)
     result = getattr(ranks, "metric_results", ranks)  # of PyKEEN's pipeline, and of its evaluators
@@ -156,7 +159,10 @@ def source_of(ranks: object) -> tuple[RankTable | Path, int]:
         else getattr(result, "table", None)
     )
     if not isinstance(table, RankTable):
-        expected = "a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a file"
+        expected = (
+            "a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the "
+            "path of a file"
+        )
         raise TypeError(
             f"table must be {expected} that RankTable.save wrote; got {type(ranks).__name__}"
         )
@@ -203,11 +209,11 @@ class LoadedRun:
             self.analysis = Analysis([table.rows])
             self.rows = self.analysis.all_rows
             has_order = True
-            if (Columns(self.analysis.rows).sample_id == ABSENT).any():
+            if (Columns(self.analysis.task_rows).sample_id == ABSENT).any():
                 try:
                     self.rows = paired_rows([table], [run.label])[0][0]
                 except ValueError:
-                    self.rows = self.analysis.rows
+                    self.rows = self.analysis.task_rows
                     has_order = False
         self.notes += dict.fromkeys(
             str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)
@@ -225,7 +231,7 @@ class LoadedRun:
 
 
 class Facts(NamedTuple):
-    """Number of tasks of a dataset, numbers of candidates (0 if unknown), and shares of ties (none for values)."""
+    """Numbers of tasks and candidates (0 if unknown), and shares of ties (none for values)."""
 
     tasks: int
     fewest: int
@@ -246,28 +252,27 @@ class Facts(NamedTuple):
     def __str__(self) -> str:
         if not self.tie_rates:
             return f"{self.tasks} queries"
-        return f"{self.tasks} tasks among {self.candidates or 'an unknown number of'} candidates, {self.ties}% ties"
+        candidates = self.candidates or "an unknown number of"
+        return f"{self.tasks} tasks among {candidates} candidates, {self.ties}% ties"
 
 
 class DataSet:
-    """The runs of a dataset by model, read and aligned; of values of queries those of one ``metric``, of ranks ""."""
+    """The runs of a dataset by model, read and aligned; with values of one ``metric``, or ranks."""
 
     def __init__(self, given: Sequence[Run], metric: str) -> None:
         runs = [LoadedRun(run, metric) for run in given if not metric or metric in run.values]
         # in the order of their models
         self.metric = metric
         self.runs = runs
-        self.models = {
-            name: list(group) for name, group in groupby(runs, key=lambda run: run.run.model)
-        }
+        by_model = groupby(runs, key=lambda run: run.run.model)
+        self.models = {name: list(group) for name, group in by_model}
         # the tasks that most runs share
         tasks = mode([run.tasks for run in runs if run.tasks] or [""])
         self.reference = next(run for run in runs if run.tasks == tasks)
-        self.aligned = {
-            model: own
-            for model, own in self.models.items()
-            if tasks and all(run.tasks == tasks for run in own)
-        }
+        self.aligned = {}
+        for model, group in self.models.items():
+            if tasks and all(run.tasks == tasks for run in group):
+                self.aligned[model] = group
         if metric:  # read together, so that differences of rounding are zero
             aligned = [run for runs in self.aligned.values() for run in runs]
             values = [run.run.values[metric] for run in aligned]
@@ -311,7 +316,7 @@ class DataSet:
             reasons.append(f"ranked among sampled candidates in {sampled} tasks: {limit}")
         reasons += dict.fromkeys(note for run in runs for note in run.notes if "NaN" not in note)
         if not self.metric:
-            most = [int(Columns(run.analysis.rows).num_candidates.max()) for run in runs]
+            most = [int(Columns(run.analysis.task_rows).num_candidates.max()) for run in runs]
             if 1 in most:
                 reasons.append("all tasks have a single candidate")
         return reasons

@@ -36,7 +36,7 @@ Place = tuple[str, str, str]  # key of the metric, model and dataset
 
 @dataclass(frozen=True, eq=False)
 class StudyTable(Rendered):
-    """Models by datasets: printed with a column per dataset, in machine formats (CSV, JSON, pandas) a row per cell.
+    """Models by datasets: printed with a column per dataset, for programs with a row per cell.
 
     Attributes:
         measures, models, datasets: metrics and names.
@@ -95,7 +95,7 @@ class StudyTable(Rendered):
     def marked(
         self, baseline: str | None = None, stars: bool = False, name: str | None = None
     ) -> Self:
-        """Return the table with stars for models that differ significantly from a baseline (default: from the best)."""
+        """Return the table with stars for significant differences from a baseline or the best."""
         if baseline is not None:
             check_choice("baseline", baseline, self.models)
         return replace(self, baseline=baseline, stars=stars, baseline_name=name or baseline)
@@ -128,7 +128,9 @@ class StudyTable(Rendered):
         columns = [Column("model" if by_model else "dataset", key=True), *self._columns(inner)]
         lines: list[Sequence[Entry]] = []
         for name in outer:
-            places = [(name, other) if by_model else (other, name) for other in inner]
+            places = [(name, other) for other in inner]
+            if not by_model:
+                places = [place[::-1] for place in places]
             cells = [self._entry(one, *place) for place in places for one in self.measures]
             lines.append([name or "chance", *cells])
         return Tabular(columns, lines, self.notes)
@@ -154,7 +156,7 @@ class StudyTable(Rendered):
         return (*self.legend, *about, *self.doubts)
 
     def sizes(self, dataset: str) -> list[str]:
-        """Numbers of queries, and of clusters, that intervals and tests of a dataset have as their sample."""
+        """Numbers of queries and of clusters in the intervals and tests of a dataset."""
         found = [str(self.results[one.key, dataset].size) for one in self.measures]
         plain = f"{self.facts[dataset].tasks} tasks"
         facts = str(self.facts[dataset])
@@ -318,15 +320,11 @@ class StudyTable(Rendered):
 
     @cached_property
     def _p_baseline(self) -> dict[Place, float]:
-        """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
+        """P-values of models against the baseline, one family, by (metric, model, dataset)."""
         pairs = _pairs(self.results).items()
         own = self.baseline
         return _holm(
-            {
-                (key, b if a == own else a, data): p
-                for (key, data, a, b), p in pairs
-                if own in (a, b)
-            }
+            {(key, _other(own, a, b), data): p for (key, data, a, b), p in pairs if own in (a, b)}
         )
 
 
@@ -350,7 +348,7 @@ def marked_cells(
     p_random: Mapping[str, Mapping[Place, float]],
     alpha: float,
 ) -> dict[Place, Cell]:
-    """Test all pairs of models as one family, and the runs of each metric (model, seed, dataset) against random."""
+    """Test all pairs of models as one family, and the runs of each metric against random."""
     p_pairs = _holm(_pairs(results))
     directions = {one.key: one.higher_is_better for one in measures}
     better = _better_than_random(p_random, alpha)
@@ -377,7 +375,7 @@ def _better_than_random(
 def _ranked(
     one: DatasetResult, adjusted: Mapping[Pair, float], higher: bool | None, alpha: float
 ) -> dict[str, Cell]:
-    """The cells of a dataset with the best ones, tests against them, and the ranks that remain possible."""
+    """The cells of a dataset with the best ones, tests against them, and possible ranks."""
     cells = dict(one.cells)
     comparable = one.tested if len(one.tested) > 1 else tuple(cells)
     values = {name: cells[name].value for name in comparable if not math.isnan(cells[name].value)}
@@ -398,4 +396,8 @@ def _ranked(
 
 def _against_others(adjusted: Mapping[Pair, float], name: str) -> dict[str, float]:
     """P-values of a model against each of the others."""
-    return {b if a == name else a: p for (a, b), p in adjusted.items() if name in (a, b)}
+    return {_other(name, a, b): p for (a, b), p in adjusted.items() if name in (a, b)}
+
+
+def _other(name: str | None, a: str, b: str) -> str:
+    return b if a == name else a

@@ -66,7 +66,7 @@ class Verification(Rendered):
 def verify(
     report: str | os.PathLike[str], folder: str | os.PathLike[str], *, metrics: Metrics = ()
 ) -> Verification:
-    """Compute the manifest of a page of ``RankStudy.report`` again from files of ranks, and compare.
+    """Compute the manifest of a page of ``RankStudy.report`` again from files, and compare.
 
     The manifest contains the path and the SHA-256 of the rows of every file, versions, options, and
     every number of the tables. Displayed text and figures are not verified, nor are pages of values
@@ -138,8 +138,9 @@ def _read_inputs(page: dict[str, Any], report: object, metrics: Metrics) -> _Inp
     known = Selection(VIEWS).measures(metrics)  # the page names the view
     try:
         options = page["options"]
+        measures = [known.get(key, key) for key in options["metrics"]]
         inputs = _Inputs(
-            [known.get(key, key) for key in options["metrics"]],
+            measures,
             list(map(str, page["models"])),
             list(map(str, page["datasets"])),
             list(map(_named_file, page["files"])),
@@ -219,10 +220,9 @@ def _add_file(
 
 
 def _entries(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Everything in a value of JSON by its path; rows of tables have their labels in it, other entries their place."""
+    """Everything in a value of JSON by its path, with the labels of table rows or places in it."""
     if isinstance(value, list):
-        rows = [one if isinstance(one, dict) else {} for one in value]
-        labels = [" ".join(str(row[key]) for key in _LABELS if key in row) for row in rows]
+        labels = list(map(_label, value))
         if not all(labels) or len(set(labels)) < len(labels):
             labels = [str(i) for i in range(1, len(value) + 1)]
         value = dict(zip(labels, value, strict=True))
@@ -231,6 +231,13 @@ def _entries(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         return
     for key, one in value.items():
         yield from _entries(one, (*path, key))
+
+
+def _label(row: Any) -> str:
+    """The names in a row of a table; "" for other values."""
+    if not isinstance(row, dict):
+        return ""
+    return " ".join(str(row[key]) for key in _LABELS if key in row)
 
 
 def _is_same(key: str, page: Any, files: Any) -> bool:

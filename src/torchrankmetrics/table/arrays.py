@@ -66,7 +66,7 @@ _EXACT = 2.0**53  # larger floats are not exact integers
 
 
 def to_arrays(rows: Tensor) -> dict[str, Array]:
-    """Write rows as arrays by name, without columns of default values; faults of an accelerator are errors."""
+    """Write rows as arrays by name, without columns of default values; raise flagged faults."""
     table = Columns(rows.cpu().numpy())
     flags = table.flags
     raise_faults(flags)
@@ -191,7 +191,7 @@ def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
 
 
 def from_columns(names: Sequence[object], columns: Iterable[npt.ArrayLike], source: str) -> Tensor:
-    """Read rows from columns: ``rank``, or ``optimistic`` and ``pessimistic``; and the columns of ``from_numpy``."""
+    """Read rows from ``rank``, or both of its ends, and the columns of ``from_numpy``."""
     listed = truncate(", ".join(map(str, names))) or "none"
     if len(set(names)) < len(names):
         raise ValueError(f"columns must have different names, got {listed}")
@@ -225,16 +225,18 @@ def from_frame(frame: Any) -> Tensor:
         raise TypeError(
             f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict"
         )
-    # object for extension dtypes such as Int64
-    columns = [
-        part.to_numpy(None if isinstance(part.dtype, np.dtype) else object)
-        for _, part in frame.items()
-    ]
+    columns = [_plain_array(column) for _, column in frame.items()]
     return from_columns(list(frame.columns), columns, "frame")
 
 
+def _plain_array(column: Any) -> Array:
+    """Return a column as an array, of objects for extension dtypes such as Int64."""
+    values: Array = column.to_numpy(None if isinstance(column.dtype, np.dtype) else object)
+    return values
+
+
 def to_frame(rows: Tensor) -> "pandas.DataFrame":
-    """Return the arrays of ``to_arrays`` as a data frame, with sides as words and missing ids as NA."""
+    """Return the arrays as a data frame, with sides as words and missing ids as NA."""
     try:
         import pandas
     except ImportError as error:
@@ -249,7 +251,10 @@ def to_frame(rows: Tensor) -> "pandas.DataFrame":
 
 
 def of_text(values: Array, column: str) -> Array:
-    """Read text or numbers as the dtype of ``RankTable.from_numpy``; sides, groups, ids and flags may be missing."""
+    """Read text or numbers as the dtype of ``RankTable.from_numpy``.
+
+    Sides, groups, ids and flags may be missing.
+    """
     if values.dtype.kind in "iu" or (values.dtype == bool and column in _FLAGS):
         return values
     if values.dtype == object:  # NumPy stores every cell as wide as the widest

@@ -219,7 +219,7 @@ def has_repeats(ids: npt.NDArray[np.int64]) -> bool:
 
 
 def _mark_repeats(block: Tensor) -> None:
-    """Flag, in place, the rows of one update whose sample id came before in it; nothing waits for the device."""
+    """Flag the rows of one update whose sample id came before, in place, without a device wait."""
     columns = Columns(block)
     # tasks of no weight are dropped, and those without an id repeat none
     ids = torch.where(columns.weight_bits.view(torch.float64) == 0, ABSENT, columns.sample_id)
@@ -240,7 +240,7 @@ def _unknown_on(side: TaskSide | None, device: torch.device) -> Tensor:
 
 
 def _integers(values: Integers, name: str, ranked: Tensor) -> Tensor:
-    """Integers of the ranked tasks, with their number and device from the columns (3, tasks) of the ranks."""
+    """Integers of the ranked tasks, as many and on the device of their ranks (3, tasks)."""
     if is_int(values) and name != "sample_id":
         if not ABSENT <= values < -ABSENT:
             raise ValueError(f"{name} must fit in int64, got {values}")
@@ -267,7 +267,7 @@ def _bits(
 
 
 def _of_tasks(tensor: Tensor, name: str, ranked: Tensor, was_tensor: bool) -> Tensor:
-    """One number for each ranked task, on their device; arrays are moved to it, tensors must be on it."""
+    """One number for each ranked task; arrays are moved to their device, tensors must be on it."""
     n = ranked.shape[1]
     device = ranked.device
     if tensor.ndim == 0 and name != "sample_id":

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +127,7 @@ def without_flag(rows: Rows, flag: int) -> Rows:
 
 
 def without_queries(rows: Rows) -> Rows:
-    """Copy rows (n, 10) without queries and gains: ranking tasks that differ in these only become equal."""
+    """Copy rows (n, 10) without queries and gains, in which otherwise equal tasks may differ."""
     rows = without_flag(rows, fault.FILTERED | fault.RAW | fault.EXCLUDED)
     Columns(rows).query = ABSENT
     Columns(rows).gain_bits = ONE
@@ -162,7 +162,7 @@ def has_unknown(num_candidates: Tensor | Rows) -> bool:
 def used(
     rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1
 ) -> npt.NDArray[np.bool_]:
-    """Rows of a side ("both": of all) that have a positive weight and so many candidates or more, bool (n,)."""
+    """Which rows of a side (or "both") have a positive weight and enough candidates, bool (n,)."""
     positive: npt.NDArray[np.bool_] = (weights(rows) > 0) & ~is_empty_query(rows)
     if min_candidates > 1:
         if has_unknown(candidates := Columns(rows).num_candidates):
@@ -172,46 +172,18 @@ def used(
 
 
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
-    """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
+    """Sort rows, merge equal ones into their count, and drop repeats of (side, sample id).
 
+    The count of rows with a sample id is 1.
     Any split and any sharding give the same array (u, 10), bit for bit. The second result is the
     number of repeats that were dropped although they differ from the one that stays, the smallest;
     ``drop_repeats`` False keeps these.
     """
-    # tasks of weight zero must not replace a repeat of another task; -0.0 is made positive where
-    # rows are written
-    weighed = Columns(rows).weight_bits != 0
-    rows = np.ascontiguousarray(rows.T if weighed.all() else rows[weighed].T).T
+    rows = _without_weight_zero(rows)
     if len(rows) == 0:
         return rows.reshape(0, WIDTH), 0
-    given = Columns(rows)
-    largest = int(given.count.max())
-    if largest * len(rows) >= 1 << 63 and given.count.sum(dtype=np.float64) >= 1 << 63:
-        raise ValueError(
-            "counts of a table must sum to less than 2^63, for the number of tasks is an int64"
-        )
-    side = given.side
-    sample_id = given.sample_id
-    if (order := _ordered_by_id(side, sample_id)) is not None:
-        count = given.count[order]
-    else:
-        gap = given.pessimistic - given.optimistic  # fewer bits than the pessimistic rank
-        key = [
-            side,
-            sample_id,
-            given.optimistic,
-            gap,
-            given.num_candidates,
-            given.group,
-            given.weight_bits,
-        ]
-        # query and gain last, so that the same repeat is kept with and without them
-        order, starts = sorted_rows([*key, given.flags, given.query, given.gain_bits])
-        if largest == 1:  # a sum takes three times as long
-            count = np.concatenate((starts[1:], [len(order)])) - starts
-        else:
-            count = np.add.reduceat(given.count[order], starts)
-        order = order[starts]
+    _check_total(Columns(rows).count)
+    order, count = _distinct(Columns(rows))
     result = rows.T.take(order, axis=1).T
     merged = Columns(result)
     named = merged.sample_id != ABSENT
@@ -222,8 +194,43 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     return result.T[:, ~repeat].T, int(repeat.sum())
 
 
+def _without_weight_zero(rows: Rows) -> Rows:
+    """Rows with a weight; one without must not replace a repeat of another task."""
+    weighed = Columns(rows).weight_bits != 0  # -0.0 is made positive where rows are written
+    return np.ascontiguousarray(rows.T if weighed.all() else rows[weighed].T).T
+
+
+def _check_total(count: Rows) -> None:
+    """Raise ValueError if the counts (n,) do not sum to an int64."""
+    may_overflow = int(count.max()) * len(count) >= 1 << 63
+    if may_overflow and count.sum(dtype=np.float64) >= 1 << 63:
+        raise ValueError(
+            "counts of a table must sum to less than 2^63, for the number of tasks is an int64"
+        )
+
+
+def _distinct(rows: Columns[Rows]) -> tuple[Rows, Rows]:
+    """Sorted index of the distinct rows, and the count of each with its equal rows."""
+    side = rows.side
+    order = _ordered_by_id(side, rows.sample_id)
+    if order is not None:
+        return order, rows.count[order]
+
+    gap = rows.pessimistic - rows.optimistic  # fewer bits than the pessimistic rank
+    key = [side, rows.sample_id, rows.optimistic, gap, rows.num_candidates]
+    key += [rows.group, rows.weight_bits]
+    # query and gain last, so that the same repeat is kept with and without them
+    key += [rows.flags, rows.query, rows.gain_bits]
+    order, starts = sorted_rows(key)
+    if rows.count.max() == 1:  # a sum takes three times as long
+        count = np.concatenate((starts[1:], [len(order)])) - starts
+    else:
+        count = np.add.reduceat(rows.count[order], starts)
+    return order[starts], count
+
+
 def sorted_rows(columns: Sequence[Rows]) -> tuple[Rows, Rows]:
-    """Stable lexicographic order of rows (n,), the first column first, and the starts of equal rows in it."""
+    """Stable order of rows by columns (n,), the first one first, and the starts of equal rows."""
     if (key := _pack(columns)) is None:
         order = np.lexsort(columns[::-1])
         return order, np.flatnonzero(changes(*(column[order] for column in columns)))
@@ -257,38 +264,62 @@ def _sorted(key: Rows) -> tuple[Rows, Rows]:
 
 
 def _ends(column: Rows) -> tuple[int, int]:
-    """Return the smallest and the largest number; argmin takes a quarter of the time of min for few numbers."""
+    """Return the smallest and the largest number."""
+    # argmin takes a quarter of the time of min for few numbers
     return int(column[column.argmin()]), int(column[column.argmax()])
+
+
+class _Digit(NamedTuple):
+    """A column as a digit of a key: integers from ``low`` to ``low + size - 1``."""
+
+    values: Rows
+    low: int
+    size: int
 
 
 def _pack(columns: Sequence[Rows]) -> Rows | None:
     """One int64 key that orders like the columns; None if 62 bits are too few."""
-    columns = list(columns)
-    ends = [_ends(column) for column in columns]
-    lows = [low for low, _ in ends]
-    sizes = [high - low + 1 for low, high in ends]
-    # weights, above all, use the whole int64 range: number their distinct values
-    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        if math.prod(sizes) <= _LARGEST:
-            break
-        runs = changes(columns[i])  # rows of a query follow each other in an update
-        distinct, index = np.unique(columns[i][runs], return_inverse=True)
-        columns[i] = index[np.cumsum(runs) - 1]
-        lows[i] = 0
-        sizes[i] = len(distinct)
-    if math.prod(sizes) > _LARGEST:
+    digits = _small_digits(columns)
+    if _num_keys(digits) > _LARGEST:
         return None
     key = np.zeros(len(columns[0]), dtype=np.int64)
-    for column, low, size in zip(columns, lows, sizes, strict=True):
+    for values, low, size in digits:
         if size > 1:
             key *= size
-            key += column
+            key += values
             key -= low
     return key
 
 
+def _num_keys(digits: Sequence[_Digit]) -> int:
+    return math.prod(digit.size for digit in digits)
+
+
+def _small_digits(columns: Sequence[Rows]) -> list[_Digit]:
+    """Columns as digits; the largest ones are numbered until all fit into a key."""
+    digits = [_digit(column) for column in columns]
+    # weights, above all, use the whole int64 range
+    for i in sorted(range(len(digits)), key=lambda i: -digits[i].size):
+        if _num_keys(digits) <= _LARGEST:
+            break
+        digits[i] = _numbered(columns[i])
+    return digits
+
+
+def _digit(column: Rows) -> _Digit:
+    low, high = _ends(column)
+    return _Digit(column, low, high - low + 1)
+
+
+def _numbered(column: Rows) -> _Digit:
+    """Replace integers by the numbers of their distinct values, in the same order."""
+    runs = changes(column)  # rows of a query follow each other in an update
+    distinct, index = np.unique(column[runs], return_inverse=True)
+    return _Digit(index[np.cumsum(runs) - 1], 0, len(distinct))
+
+
 def mixed(x: Table) -> Table:
-    """Mix the bits of int64 numbers by a bijection, the finalizer of splitmix64 (doi:10.1145/2714064.2660195)."""
+    """Mix the bits of int64 numbers by the finalizer of splitmix64, doi:10.1145/2714064.2660195."""
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * -0x40A7B892E31B1A47
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * -0x6B2FB644ECCEEE15
     return x ^ ((x >> 31) & ((1 << 33) - 1))
@@ -303,7 +334,7 @@ def combined(*columns: Table) -> Table:
 
 
 def _terms(rows: Columns[Table]) -> Table:
-    """Term of each answer in the name of its query, from its sample id or, without one, from its ranks and gain."""
+    """Term of each target in the name of its query, from its sample id or else its ranks."""
     # group and weight, which others may give to a table later, distinguish queries by themselves
     marks = (rows.side_and_flags & _MARKS) | rows.side
     absent: Table = rows.sample_id == ABSENT
@@ -317,7 +348,7 @@ def _name(total: Table, number: Table) -> Table:
 
 
 def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
-    """Name, in place, the tasks of one row (tasks,) of scores; a single answer stays a query by itself."""
+    """Name the tasks (tasks,) of each row of scores in place; a single one stays its own query."""
     rows = Columns(block)
     if block.is_cpu and np.bincount(row.numpy(), minlength=1).max() < 2:
         several = torch.zeros_like(rows.count, dtype=torch.bool)
@@ -334,10 +365,11 @@ def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
 
 
 def num_copies(rows: Rows, starts: Rows) -> Rows:
-    """Number of equal queries in each run of rows (it begins at ``starts``) of one name below zero; 0: rows lack.
+    """Number of equal queries in each run of rows with one name below zero; 0: rows are missing.
 
-    The name of a query is computed from its rows. In k equal queries every row counts k times or a
-    multiple of it, so that the rows with their counts divided by k have the name of one query.
+    Runs begin at ``starts``. The name of a query is computed from its rows. In k equal queries
+    every row counts k times or a multiple of it, so that the rows with their counts divided by k
+    have the name of one query.
     """
     columns = Columns(rows)
     terms = _terms(columns)
@@ -368,36 +400,44 @@ def _divisors(number: int) -> list[int]:
 
 
 def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
-    """Copies whose sample ids, and names of queries, follow each other: each part begins where the last one ends."""
+    """Copy parts with moved sample ids and queries: each begins where the last one ends."""
     apart = []
     ends = {"sample_id": 0, "query": 0}
     for rows in parts:
         columns = Columns(rows.clone())
-        for name in ends:
+        for name, end in ends.items():
             ids = getattr(columns, name)
-            named = ids != ABSENT if name == "sample_id" else ids >= 0
-            if named.any():
-                low = int(ids[named].min())
-                high = int(ids[named].max())
-                if ends[name] + high - low >= 1 << 63:
-                    raise ValueError(
-                        "sample ids of all tables together must fit in int64: give them ids "
-                        "without holes"
-                    )
-                ids[named] += ends[name] - low
-                ends[name] += high - low + 1
-        # other names of queries are made from the sample ids
-        renamed = (columns.query < 0) & (columns.query != ABSENT) & (columns.sample_id != ABSENT)
-        part = columns.rows[renamed]
-        found, row = unique_rows(torch.stack([Columns(part).query, Columns(part).side], 1))
-        name_by_content(part, row, len(found))
-        columns.rows[renamed] = part
+            ends[name] = _move(ids, ids != ABSENT if name == "sample_id" else ids >= 0, end)
+        _rename_queries(columns)
         apart.append(columns.rows)
     return apart
 
 
+def _move(ids: Tensor, named: Tensor, start: int) -> int:
+    """Move the ids (n,) that are named, in place, to begin at ``start``; return their end."""
+    if not named.any():
+        return start
+    low = int(ids[named].min())
+    high = int(ids[named].max())
+    if start + high - low >= 1 << 63:
+        raise ValueError(
+            "sample ids of all tables together must fit in int64: give them ids without holes"
+        )
+    ids[named] += start - low
+    return start + high - low + 1
+
+
+def _rename_queries(columns: Columns[Tensor]) -> None:
+    """Compute again, in place, the names of queries that are made from sample ids."""
+    renamed = (columns.query < 0) & (columns.query != ABSENT) & (columns.sample_id != ABSENT)
+    part = columns.rows[renamed]
+    found, row = unique_rows(torch.stack([Columns(part).query, Columns(part).side], 1))
+    name_by_content(part, row, len(found))
+    columns.rows[renamed] = part
+
+
 def raise_faults(flags: npt.NDArray[np.int64]) -> int:
-    """Raise the first error that an accelerator could only flag; otherwise return the union of the flags (rows,)."""
+    """Raise the first error that an accelerator flagged, or return the union of flags (rows,)."""
     seen = int(np.bitwise_or.reduce(flags)) if len(flags) else 0
     for kind, (error, text) in fault.ERRORS.items():
         if seen & kind:
@@ -415,7 +455,7 @@ def raise_faults(flags: npt.NDArray[np.int64]) -> int:
 
 
 def far_below_chance(rows: Rows) -> str:
-    """Describe ranks so much worse than random that the order of the scores must be reversed; else ""."""
+    """Describe ranks so far below random that the scores must be reversed; else ""."""
     columns = Columns(rows)
     # twice r - E[r]
     above = columns.optimistic + columns.pessimistic - columns.num_candidates - 1.0

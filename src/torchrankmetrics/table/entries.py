@@ -93,7 +93,7 @@ def _numbers(tensor: Tensor, name: str) -> Tensor:
 
 
 def _labels(target: Any, gain: Any, score: Tensor) -> Tensor:
-    """Read the label of every score, float64 (T,): of the target, or the gain where it is relevant."""
+    """Read the label of every score, float64 (T,): ``target``, or the gain of a relevant item."""
     given = _flat(target, "target", score)
     label = _numbers(given, "target")
     if gain is None:
@@ -168,7 +168,7 @@ def _sorted_lists(entries: Rows) -> tuple[Rows, int]:
 
 
 def _ranked(entries: Rows, starts: Rows) -> tuple[Rows, Rows, Any]:
-    """Rank the relevant items of sorted lists; also return which lists have one, and their sizes."""
+    """Rank the relevant items of sorted lists; also return which lists have one, and the sizes."""
     about = Columns(entries)
     sizes = np.diff(np.append(starts, len(entries)))
     index = np.repeat(np.arange(len(starts)), sizes)

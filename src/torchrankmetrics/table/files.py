@@ -1,4 +1,4 @@
-"""Files of ranks: .npz (docs/cli.md, "File format"), CSV and TSV, and Parquet; the content distinguishes them."""
+"""Files of ranks: .npz (docs/cli.md, "File format"), CSV and TSV, Parquet, by content."""
 
 import hashlib
 import io
@@ -29,7 +29,7 @@ from torchrankmetrics.table.arrays import (
     to_arrays,
     version_of,
 )
-from torchrankmetrics.table.columns import WIDTH
+from torchrankmetrics.table.columns import WIDTH, Rows
 from torchrankmetrics.validation import check_int, shorten, truncate
 
 _ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
@@ -55,8 +55,7 @@ def _check_size(path: Source, needed: int, max_bytes: int, at_least: str = "") -
     if needed > max_bytes:
         raise TooLargeError(
             f"{os.fspath(path)} is not loaded: it would take {at_least}{needed} bytes of memory, "
-            f"and max_bytes={max_bytes}: if you trust it, allow more (max_bytes=, on the command "
-            "line --max-bytes)"
+            f"and max_bytes={max_bytes}: if you trust it, allow more with max_bytes="
         )
 
 
@@ -72,13 +71,13 @@ def read(path: Source, max_bytes: int) -> Tensor:
 
 
 def read_parquet(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
-    """Read the rows of Parquet files and directories, in their order; errors as ``RankTable.from_parquet``."""
+    """Read the rows of Parquet files and directories; errors as ``RankTable.from_parquet``."""
     max_bytes = check_int("max_bytes", max_bytes, 1)
     return _decoded(((path, _content(path, max_bytes)) for path in _parts(source)), max_bytes)
 
 
 def num_stored_rows(path: Source) -> int:
-    """Return the number of rows of a file or a directory, from headers and footers; errors as ``RankTable.load``."""
+    """Return the number of rows of a file or directory, from headers and footers alone."""
     if any(_parquet_in(path)):
         return sum(map(num_stored_rows, _parts(path)))
     content = _content(path, MAX_BYTES)
@@ -131,7 +130,7 @@ def is_one_table(folder: Path) -> bool:
 
 
 def _parquet_in(path: Source) -> Iterable[Path]:
-    """Find the Parquet files below a directory; "" is not one, and Path("") is the working directory."""
+    """Find the Parquet files below a directory; "" is not a directory, but Path("") is one."""
     return Path(path).rglob("*.parquet") if os.path.isdir(path) else ()
 
 
@@ -146,7 +145,7 @@ def _content(path: Source, max_bytes: int) -> bytes:
 
 @contextmanager
 def _naming_errors(path: Source, kind: str) -> Iterator[None]:
-    """Name the path in errors: damage raises a dozen kinds of errors in zipfile, zlib, NumPy and pyarrow."""
+    """Name the path in errors of zipfile, zlib, NumPy and pyarrow, which raise a dozen kinds."""
     try:
         yield
     except (MemoryError, TooLargeError):
@@ -182,14 +181,17 @@ def _hint_of_text(content: bytes) -> str:
     if fields not in (4, 6) or not line.isascii():
         return ""
     what = "qrels" if fields == 4 else "a run"
-    return f" and looks like {what} of TREC: rank_run(qrels, run) of integrations.trec reads them"
+    return (
+        f" and looks like {what} of TREC: give qrels and run together, to rank_run(qrels, run) of "
+        "integrations.trec or as torchrankmetrics report QRELS RUN"
+    )
 
 
 @contextmanager
 def _members(
     content: bytes, path: Source, max_bytes: int
 ) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open an .npz and check its directory, before anything is decompressed; errors name its path."""
+    """Open an .npz and check its directory before it is decompressed; errors name its path."""
     with _naming_errors(path, "RankTable file"):
         if not content.startswith(b"PK"):
             raise ValueError(
@@ -249,6 +251,8 @@ def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
     rows: list[list[str]] = []
     numbers: list[int] = []  # of lines
     try:
+        if not content:
+            raise ValueError("the file is empty")
         text = content.decode("utf-8-sig")
         lines = parse_csv(text, "\t" if "\t" in text.partition("\n")[0] else ",")
         names = [column.strip() for column in next(lines, (0, []))[1]]
@@ -272,16 +276,13 @@ def _read_csv(content: bytes, path: Source, max_bytes: int) -> Tensor:
 
 
 def _parts(source: Source | Iterable[Source]) -> list[Source]:
-    """Find Parquet files, in a directory by name, with numbers sorted by value; ValueError for directories in it."""
+    """Find Parquet files, of a directory in natural order; ValueError for directories in it."""
     parts: list[Source] = []
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     for path in sources:
         folder = Path(path)
         files = [file.relative_to(folder) for file in _parquet_in(path) if file.is_file()]
-        # engines write their own files under names that begin with _ or .
-        files = [
-            file for file in files if not any(part.startswith(("_", ".")) for part in file.parts)
-        ]
+        files = [file for file in files if not _is_of_engine(file)]
         if nested := [str(folder / file) for file in files if len(file.parts) > 1]:
             remedy = (
                 "read partitions (name=value) with RankTable.from_pandas(pandas.read_parquet(...))"
@@ -289,15 +290,19 @@ def _parts(source: Source | Iterable[Source]) -> list[Source]:
             raise ValueError(
                 f"{folder} must contain the files of one table, got {min(nested)}; {remedy}"
             )
-        parts += [folder / file for file in sorted(files, key=lambda file: natural(file.name))] or [
-            path
-        ]
+        files.sort(key=lambda file: natural(file.name))
+        parts += [folder / file for file in files] or [path]
     if any(map(os.path.isdir, parts)) or not parts:
         raise ValueError(
             "there is no .parquet file to read in "
             f"{', '.join(map(str, sources)) or 'an empty list'}"
         )
     return parts
+
+
+def _is_of_engine(file: Path) -> bool:
+    """Whether an engine wrote a file for itself, under a name that begins with _ or a dot."""
+    return any(part.startswith(("_", ".")) for part in file.parts)
 
 
 def _pyarrow() -> Any:
@@ -342,9 +347,10 @@ def _opened(path: Source, content: bytes, max_bytes: int) -> Any:
 
 
 def _names(parquet: Any) -> list[tuple[str, str]]:
-    """Names of columns in the file and here; pandas and Dask write indices under names that begin with __."""
-    names = [name for name in parquet.schema_arrow.names if not name.startswith("__")]
-    return [(name, "optimistic" if name == "rank" else name) for name in names]
+    """Names of columns in the file and here, without indices (``__name``) of pandas and Dask."""
+    here = {"rank": "optimistic"}
+    names = parquet.schema_arrow.names
+    return [(name, here.get(name, name)) for name in names if not name.startswith("__")]
 
 
 def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
@@ -353,38 +359,46 @@ def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
     number = 0
     largest = 0
     for path, content in files:
-        opened.append((path, parquet := _opened(path, content, max_bytes)))
-        about = parquet.metadata
-        number += max(about.num_rows, 0)
-        largest = max(
-            [largest, *(about.row_group(i).total_byte_size for i in range(about.num_row_groups))]
-        )
+        parquet = _opened(path, content, max_bytes)
+        opened.append((path, parquet))
+        number += max(parquet.metadata.num_rows, 0)
+        largest = max(largest, _largest_row_group(parquet))
         _check_size(path, 8 * WIDTH * number + largest, max_bytes)
+
     rows = np.empty((WIDTH, number), dtype=np.int64).T
-    end = 0
+    start = 0
     for path, parquet in opened:
+        end = start + parquet.metadata.num_rows
         with _naming_errors(path, "Parquet file of ranks"):
-            start = end
-            names = _names(parquet)
-            for batch in parquet.iter_batches(_BATCH, columns=[name for name, _ in names]):
-                try:
-                    block = from_arrays(
-                        {name: _values(own, batch.column(own)) for own, name in names}
-                    )
-                except (TypeError, ValueError, IndexError) as error:
-                    raise ValueError(f"{error} (counted from row {end - start})") from None
-                rows[end : end + len(block)] = block.numpy()
-                end += len(block)
-            if end - start != parquet.metadata.num_rows:
-                raise ValueError(
-                    f"its footer declares {parquet.metadata.num_rows} rows, but it has "
-                    f"{end - start}"
-                )
+            _fill(rows[start:end], parquet)
+        start = end
     return torch.from_numpy(rows)
 
 
+def _largest_row_group(parquet: Any) -> int:
+    """Return the size in memory of the largest row group, in bytes."""
+    about = parquet.metadata
+    return max((about.row_group(i).total_byte_size for i in range(about.num_row_groups)), default=0)
+
+
+def _fill(rows: Rows, parquet: Any) -> None:
+    """Write the rows of a Parquet file, batch by batch, into an array (n, 10)."""
+    names = _names(parquet)
+    end = 0
+    for batch in parquet.iter_batches(_BATCH, columns=[name for name, _ in names]):
+        try:
+            block = from_arrays({name: _values(own, batch.column(own)) for own, name in names})
+        except (TypeError, ValueError, IndexError) as error:
+            raise ValueError(f"{error} (counted from row {end})") from None
+        rows[end : end + len(block)] = block.numpy()
+        end += len(block)
+    declared = parquet.metadata.num_rows
+    if end != declared:
+        raise ValueError(f"its footer declares {declared} rows, but it has {end}")
+
+
 def _values(name: str, column: Any) -> Array:
-    """Return a column as a NumPy array; words and nulls are read as the words and empty cells of CSV files."""
+    """Return a column as an array; words and nulls are read as the cells of CSV files."""
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()
     has_nulls = column.null_count > 0  # NumPy would turn integers into floats

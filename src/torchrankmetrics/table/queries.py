@@ -40,7 +40,7 @@ def of_side(queries: QuerySample, side: Side) -> npt.NDArray[np.bool_]:
 
 
 def used_queries(
-    definition: Any, queries: QuerySample, side: Side, empty_queries: EmptyQueries
+    definition: Any, queries: QuerySample, side: Side, empty_queries: EmptyQueries | None
 ) -> npt.NDArray[np.bool_]:
     """Which queries are of a side and have a value of a metric, (q,)."""
     chosen: npt.NDArray[np.bool_] = definition.used(queries) & of_side(queries, side)
@@ -48,7 +48,7 @@ def used_queries(
 
 
 def merged(queries: QuerySample) -> QuerySample:
-    """Equal queries as one entry, in an order of their content: neither names nor the order of rows matter."""
+    """Merge equal queries into one entry, in an order that depends on their content alone."""
     gain = () if queries.gain is None else (queries.gain.view(np.int64),)
     content = queries.sums(
         combined(queries.optimistic, queries.pessimistic, queries.answers, *gain)
@@ -63,35 +63,48 @@ def merged(queries: QuerySample) -> QuerySample:
 
 
 def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
-    """Find the queries of rows (n, 10), by side and query or by ``partition`` (n,), and their relevant items.
+    """Find the queries of rows (n, 10), by side and query or ``partition`` (n,), and their items.
 
     Ranks that leave other relevant items out become places by putting them back: items are sorted
     by the number of candidates above them that no rank leaves out. Items between the same two of
     these candidates are next to each other, so that a metric of sets of places does not depend on
     their order.
     """
-    columns = Columns(rows)
     check_not_excluded(rows)
-    is_empty = is_empty_query(rows)
-    alone = (columns.query == ABSENT) | is_empty
-    index = np.flatnonzero(alone)
-    own = Columns(rows[alone])
-    number = 1 - is_empty[alone].astype(np.int64)
-    facts = (own.num_candidates, weights(own.rows), own.count, own.side, own.group, index)
-    # the rank of a single answer is its place
-    starts = np.arange(len(index) + 1)
-    found = QuerySample(starts, own.optimistic, own.pessimistic, number, *facts, gains(own.rows))
+    alone = (Columns(rows).query == ABSENT) | is_empty_query(rows)
+    found = _of_single_rows(rows[alone], np.flatnonzero(alone))
     if not alone.all():
         index = np.flatnonzero(~alone)
         rows = rows.T.take(index, axis=1).T if alone.any() else rows
         several = _several(rows, index, None if partition is None else partition[index])
-        starts = np.append(starts, starts[-1] + several.starts[1:])
-        names = [field.name for field in fields(QuerySample)[1:]]
-        found = QuerySample(
-            starts,
-            *(np.concatenate([getattr(found, name), getattr(several, name)]) for name in names),
-        )
+        found = _joined(found, several)
     return replace(found, gain=None) if np.all(found.gain == 1) else found
+
+
+def _of_single_rows(rows: Rows, index: Rows) -> QuerySample:
+    """Queries of one row each, with ``index`` (n,) as their places."""
+    columns = Columns(rows)
+    return QuerySample(
+        np.arange(len(rows) + 1),
+        columns.optimistic,  # the rank of a single answer is its place
+        columns.pessimistic,
+        1 - is_empty_query(rows).astype(np.int64),
+        columns.num_candidates,
+        weights(rows),
+        columns.count,
+        columns.side,
+        columns.group,
+        index,
+        gain=gains(rows),
+    )
+
+
+def _joined(first: QuerySample, second: QuerySample) -> QuerySample:
+    """Queries of two samples that have gains, one after the other."""
+    starts = np.append(first.starts, first.starts[-1] + second.starts[1:])
+    names = [field.name for field in fields(QuerySample)[1:]]
+    values = [np.concatenate([getattr(first, name), getattr(second, name)]) for name in names]
+    return QuerySample(starts, *values)
 
 
 def check_queries(rows: Rows, is_plain_scores: bool, forbids_empty: bool) -> None:
@@ -125,8 +138,8 @@ def empty_queries_error(number: int, lacking: str = "relevant item") -> str:
     """Text of the error of ``empty_queries="error"``."""
     return (
         f"target must have a {lacking} for every query, got {number} without any; "
-        "empty_queries='zero' counts them as 0, as trec_eval and torchmetrics do, and 'skip' leaves "
-        "them out"
+        "empty_queries='zero' counts them as 0, as trec_eval and torchmetrics do, and 'skip' "
+        "leaves them out"
     )
 
 
@@ -178,7 +191,7 @@ class _Lists:
         return np.asarray(np.add.reduceat(values, self.starts))
 
     def check_facts(self) -> None:
-        """Check that the rows of every query agree, and that it is known how to put them together."""
+        """Check that the rows of every query agree, and that they can be put together."""
         columns = self.columns
         not_filtered = columns.num_candidates - self.filtered
         facts = {
@@ -313,7 +326,7 @@ def _blocks_of(lists: _Lists) -> _Blocks:
 
 
 def _levels_of(lists: _Lists, blocks: _Blocks) -> _Levels:
-    """Split blocks by gain; the order of items that were excluded from each other must not matter."""
+    """Split blocks by gain; items that were excluded from each other must have equal gains."""
     first = np.flatnonzero(blocks.is_first | changes(lists.columns.gain_bits))
     block_of = np.cumsum(blocks.is_first) - 1  # of every row
     inside = block_of[first]
@@ -336,7 +349,7 @@ def _levels_of(lists: _Lists, blocks: _Blocks) -> _Levels:
 def _side_by_side(
     rows: Rows, index: Rows, partition: Rows | None
 ) -> tuple[Rows, Rows, npt.NDArray[np.bool_]]:
-    """Sort rows by query, then by place, add up equal ones, and mark the first row of each query."""
+    """Sort rows by query, then by place, add up equal ones, and mark the first row of queries."""
     columns = Columns(rows)
     is_nameless = columns.query < 0
     group = np.where(is_nameless, columns.group, 0)
@@ -362,7 +375,7 @@ def _side_by_side(
 def _from_the_last(
     places: Rows, answers: Rows, gain: FloatArray
 ) -> tuple[Rows, Rows, Rows, FloatArray]:
-    """Return single places for items with NaN scores, each of which ranks last: the worst places that are free."""
+    """Return single places of items with NaN scores, which rank last: the worst free places."""
     places = np.repeat(places, answers)
     gain = np.repeat(gain, answers)
     order = np.lexsort((gain, places))

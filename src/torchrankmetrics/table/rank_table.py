@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class RankTable(HasRows):
-    """Ranks with what is known of their tasks: one int64 row of ten columns each, the state of every metric.
+    """Ranks and facts of their tasks: int64 rows of ten columns, the state of every metric.
 
     Args:
         rows (Tensor): (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample
@@ -99,7 +99,7 @@ class RankTable(HasRows):
 
     @classmethod
     def concatenate(cls, tables: Sequence[RankTable], *, offset_ids: bool = False) -> RankTable:
-        """Return one table with the rows of all, on the device of the first; none gives an empty table.
+        """Return one table with the rows of all, on the device of the first; empty for none.
 
         Args:
             tables (sequence of RankTable): of the same tasks or of others.
@@ -138,14 +138,14 @@ class RankTable(HasRows):
         return cls(from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the columns as arrays (rows,) by name, as ``from_numpy`` takes them, without default values."""
+        """Return the columns as arrays (rows,) by name, as in ``from_numpy``, without defaults."""
         from torchrankmetrics.table.arrays import to_arrays
 
         return to_arrays(self.rows)
 
     @classmethod
     def from_pandas(cls, frame: DataFrame) -> RankTable:
-        """Return a table of a data frame with the columns of a CSV file; the inverse of ``to_pandas``.
+        """Return a table of a data frame with the columns of a CSV file; inverts ``to_pandas``.
 
         Args:
             frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``, and any other
@@ -156,7 +156,7 @@ class RankTable(HasRows):
         return cls(from_frame(frame))
 
     def to_pandas(self) -> DataFrame:
-        """Return a ``pandas.DataFrame`` of the columns of ``to_numpy``, with sides as words and missing ids as NA."""
+        """Return the columns as a ``pandas.DataFrame``, with words for sides and NA for no id."""
         from torchrankmetrics.table.arrays import to_frame
 
         return to_frame(self.rows)
@@ -179,7 +179,9 @@ class RankTable(HasRows):
         return cls(read(path, max_bytes))
 
     def save(self, path: Source) -> None:
-        """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
+        """Write a compressed .npz of the columns, completely or not at all.
+
+        A file of that name keeps its mode.
 
         Args:
             path (path): of the new file; one that ends in .parquet is written by ``to_parquet``.
@@ -196,7 +198,9 @@ class RankTable(HasRows):
     def from_parquet(
         cls, source: Source | Iterable[Source], *, max_bytes: int = MAX_BYTES
     ) -> RankTable:
-        """Return the table of a Parquet file, several, or a folder of them; each may lack columns that another has.
+        """Return the table of one Parquet file, several, or a directory of them.
+
+        Each file may lack columns that another has.
 
         Args:
             source (path or sequence of paths): in the order of the rows; columns as in
@@ -214,7 +218,7 @@ class RankTable(HasRows):
         return cls(read_parquet(source, max_bytes))
 
     def to_parquet(self, path: Source) -> None:
-        """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow.
+        """Write a Parquet file of the columns; errors as ``save``, ImportError without pyarrow.
 
         Args:
             path (path): of the new file.
@@ -240,7 +244,7 @@ class RankTable(HasRows):
 
     @property
     def is_partial(self) -> bool:
-        """Whether some tasks are of a sample that a sequential evaluation ranked, as ``SequentialResult.table``."""
+        """Whether some tasks are the sample of a ``SequentialResult``."""
         return bool((Columns(self.rows).flags & fault.PARTIAL).any())
 
     @property
@@ -263,7 +267,7 @@ class RankTable(HasRows):
 
     @property
     def query(self) -> Tensor:
-        """(n,) int64: tasks of one (side, query) are its relevant items; the smallest int64: a query of one row."""
+        """(n,) int64: tasks of one (side, query) are its relevant items; least int64: one row."""
         return Columns(self.rows).query
 
     @property
@@ -303,7 +307,7 @@ class RankTable(HasRows):
         return RankTable(rows)
 
     def summary(self, metrics: Metrics | None = None) -> Summary:
-        """Return base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
+        """Return base value, adjusted index and z-score of metrics by side; a ``Summary``.
 
         Args:
             metrics (sequence of str, default None): names of metrics, definitions, or a dict of key
@@ -326,7 +330,7 @@ class RankTable(HasRows):
         return breakdown_of(self, metrics, names)
 
     def query_values(self, metric: MetricLike) -> dict[int, float]:
-        """Return the value of every query by its ``query``, the form that ``compare`` takes, from a metric of queries.
+        """Return the value of every query by its ``query``, as ``compare`` takes them.
 
         Args:
             metric (str, QueryDefinition or RankMetric): a metric in its base view, such as
@@ -346,7 +350,7 @@ class RankTable(HasRows):
         n_resamples: int = 2000,
         seed: int = 0,
     ) -> Intervals:
-        """Return an ``Interval`` per metric, by its key, as ``RankCollection.confidence_intervals`` does.
+        """Return an ``Interval`` per metric by its key, as in ``RankCollection``.
 
         Args:
             metrics (sequence of str, default None): names of metrics, definitions, or a dict of key
@@ -365,6 +369,6 @@ class RankTable(HasRows):
         return intervals_of(self, metrics, *options)
 
     def compact(self) -> RankTable:
-        """Return the smallest table with the same values: sorted rows, equal ones merged, repeats dropped."""
+        """Return the smallest table with the same values: sorted, merged, without repeats."""
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))

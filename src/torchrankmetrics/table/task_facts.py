@@ -31,7 +31,8 @@ class TaskFacts(NamedTuple):
 
     >>> import torch
     >>> from torchrankmetrics import Ranks, RankTable, TaskFacts, evaluate
-    >>> facts = TaskFacts(side="tail", group=torch.tensor([0, 0, 1]), weight=torch.tensor([1, 1, 2]))
+    >>> weight = torch.tensor([1, 1, 2])
+    >>> facts = TaskFacts(side="tail", group=torch.tensor([0, 0, 1]), weight=weight)
     >>> ranks = Ranks(torch.tensor([1, 3, 2]), None, 14)
     >>> RankTable.from_ranks(ranks, **facts._asdict())
     RankTable(3 tasks, sides: tail)
@@ -51,7 +52,7 @@ NO_FACTS = TaskFacts()
 
 
 def facts_of_rows(facts: TaskFacts, index: Tensor, preds: Tensor, *names: str) -> TaskFacts:
-    """Read named facts of the rows of scores (B, ...), for tasks in the rows of an index (tasks,)."""
+    """Read named facts of rows of scores (B, ...), for tasks in the rows of an index (tasks,)."""
     read: dict[str, Any] = {}
     for name in names:
         values = getattr(facts, name)
