@@ -228,8 +228,15 @@ def test_one_number_is_of_python_numpy_or_a_tensor_without_dimensions():
     wrong = [True, np.True_, torch.tensor(True), 1j, "1", [1], np.array([1]), None]
     assert [one_number(one) for one in wrong] == [None] * len(wrong)
     assert one_number(torch.tensor(2.0, requires_grad=True)) == 2
-    for use in (lambda x: trm.Ranks([1, 2], None, x), lambda x: trm.adjust("0.5", "mrr", x)):
-        assert repr(use(np.uint8(9))) == repr(use(torch.tensor(9))) == repr(use(9))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda x: trm.Ranks([1, 2], None, x), lambda x: trm.adjust("0.5", "mrr", x)],
+    ids=["ranks", "adjust"],
+)
+def test_an_integer_of_any_type_is_one_number(use):
+    assert repr(use(np.uint8(9))) == repr(use(torch.tensor(9))) == repr(use(9))
 
 
 SCORES = torch.tensor([[0.3, 0.9, 0.1, 0.4], [0.8, 0.2, 0.5, 0.4]])

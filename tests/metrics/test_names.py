@@ -247,12 +247,18 @@ def test_dict_entries_and_instances_are_taken_as_they_are():
     assert list(collection.keys()) == ["second", "first", "third"]
     assert [member.key for member in collection.values()] == ["mrr", "hits_at_3", "head_amri"]
     assert keys([HitsAtK(7), "mrr"], **options) == ["hits_at_7", "tail_pessimistic_z_mrr"]
-    for key in ("a/b", "A", "", "1x", 3):
-        with pytest.raises(ValueError, match=re.escape("key must match [a-z][a-z0-9_]*")):
-            RankCollection({key: "mrr"})
-    for entry in (3, None, ("mrr",)):
-        with pytest.raises(TypeError, match="a metric must be a RankDefinition"):
-            RankCollection([entry])
+
+
+@pytest.mark.parametrize("key", ["a/b", "A", "", "1x", 3], ids=str)
+def test_a_key_is_a_word_of_lower_case_letters(key):
+    with pytest.raises(ValueError, match=re.escape("key must match [a-z][a-z0-9_]*")):
+        RankCollection({key: "mrr"})
+
+
+@pytest.mark.parametrize("entry", [3, None, ("mrr",)], ids=str)
+def test_an_entry_of_another_type_is_an_error(entry):
+    with pytest.raises(TypeError, match="a metric must be a RankDefinition"):
+        RankCollection([entry])
 
 
 def test_keys_are_those_of_compute_in_order_with_prefix_and_postfix():
