@@ -284,16 +284,14 @@ def test_ranks_do_not_depend_on_the_precision_of_float32_products(mode, similari
     assert torch.equal(found.columns, expected)
 
 
-def test_ranks_do_not_depend_on_autocast():
+@pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
+def test_ranks_do_not_depend_on_autocast(similarity):
     queries, candidates = (torch.randn(n, 64) for n in (64, 500))
     target = torch.arange(64)
-    for similarity in SIMILARITIES:
-        expected = rank_embeddings(queries, candidates, target, similarity=similarity).columns
-        with torch.autocast("cpu", torch.bfloat16):
-            found = rank_embeddings(
-                queries, candidates, target, similarity=similarity, backend="torch"
-            )
-        assert torch.equal(found.columns, expected)
+    expected = rank_embeddings(queries, candidates, target, similarity=similarity).columns
+    with torch.autocast("cpu", torch.bfloat16):
+        found = rank_embeddings(queries, candidates, target, similarity=similarity, backend="torch")
+    assert torch.equal(found.columns, expected)
 
 
 def test_a_product_of_too_little_precision_is_an_error(monkeypatch):
@@ -389,14 +387,14 @@ def test_compiled_functions_are_those_of_torch(B, N, d, dtype):
     assert len(listed[0]) == int(found[1].sum())
 
 
-def test_equal_candidates_tie_and_no_other():
+@pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
+def test_equal_candidates_tie_and_no_other(similarity):
     generator = torch.Generator().manual_seed(3)
     queries, candidates = (torch.randn(n, 200, generator=generator) for n in (64, 3000))
     candidates[1000:2000] = candidates[:1000]
     target = torch.randint(0, 1000, (64,), generator=generator)
-    for similarity in SIMILARITIES:
-        ranks = rank_embeddings(queries, candidates, target, similarity=similarity, chunk_size=999)
-        assert torch.equal(ranks.pessimistic, ranks.optimistic + 1)
+    ranks = rank_embeddings(queries, candidates, target, similarity=similarity, chunk_size=999)
+    assert torch.equal(ranks.pessimistic, ranks.optimistic + 1)
 
 
 def test_candidates_store_norms_and_are_rejected_when_they_have_changed():
