@@ -409,21 +409,28 @@ def test_far_tails_by_integer_convolution(p, steps, n):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_constant_has_p_one(weighted):
+@pytest.mark.parametrize(
+    ("definition", "N", "values"),
+    [
+        (d.hits_at(10), 4, (1.0, 1 - 1e-15)),
+        (d.hits_at(1), 1, (1.0, 1 - 1e-15)),
+        (d.MEAN_RANK, 1, (1.0, 1 - 1e-15)),
+        (MRR, 1, (1.0, 1 - 1e-15)),
+        (GMR, 1, (1.0, 1 - 1e-15)),
+        (d.power_mean_rank(3), 1, (1.0, 1 - 1e-15)),
+        (d.power_mean_rank(math.inf), 1, (1.0,)),
+    ],
+    ids=["hits@10", "hits@1", "mr", "mrr", "gmr", "power mean", "maximum"],
+)
+def test_a_constant_has_p_one(definition, N, values, weighted):
     weights = np.random.default_rng(0).random(49) + 0.01 if weighted else None
-    maximum = d.power_mean_rank(math.inf)
-    for definition in (
-        d.hits_at(10),
-        d.MEAN_RANK,
-        MRR,
-        GMR,
-        d.power_mean_rank(3),
-        maximum,
-        d.hits_at(1),
-    ):
-        N = [4 if definition.name == "hits_at_10" else 1] * 49
-        for value in (1.0, 1.0 if definition is maximum else 1 - 1e-15):
-            assert log_p_value(definition, value, N, weights) == 0.0
+    for value in values:
+        assert log_p_value(definition, value, [N] * 49, weights) == 0.0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_hits_among_few_candidates_have_p_one_and_no_z_score(weighted):
+    weights = np.random.default_rng(0).random(49) + 0.01 if weighted else None
     with warnings.catch_warnings(action="ignore"):
         values = trm.evaluate([1] * 49, 4, ["p_hits@10", "z_hits@10"], weight=weights)
     assert values["p_hits_at_10"] == trm.adjust(1.0, "hits@10", [4] * 49, view="p_value") == 1.0
