@@ -356,7 +356,8 @@ def test_the_median_is_that_of_first_ranks_in_every_rank_type(sizes, random):
 
 @pytest.mark.parametrize("name", ["mr", "median_rank"])
 @pytest.mark.parametrize("size", [1, 2, 7, 40])
-def test_with_one_relevant_item_they_are_the_task_metrics(size, name):
+@pytest.mark.parametrize("rank_type", ["realistic", "optimistic", "pessimistic"])
+def test_with_one_relevant_item_they_are_the_task_metrics(rank_type, size, name):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 9, (size, 30), generator=generator).float()  # with ties
     target = torch.randint(0, 30, (size,), generator=generator)
@@ -369,17 +370,15 @@ def test_with_one_relevant_item_they_are_the_task_metrics(size, name):
         "z_score",
         *(["p_value"] if name == "mr" else []),
     ]
-    for rank_type in ("realistic", "optimistic", "pessimistic"):
-        options = {
-            "views": views[:-1] if rank_type == "optimistic" else views,
-            "rank_types": rank_type,
-        }
-        both = (
-            evaluate(scores, target, one, exclude=exclude, **options)
-            for one in (name, f"first_{name}")
-        )
-        of_tasks, of_queries = (list(values.values()) for values in both)
-        assert of_queries == pytest.approx(of_tasks, rel=1e-12, nan_ok=True)
+    options = {
+        "views": views[:-1] if rank_type == "optimistic" else views,
+        "rank_types": rank_type,
+    }
+    both = (
+        evaluate(scores, target, one, exclude=exclude, **options) for one in (name, f"first_{name}")
+    )
+    of_tasks, of_queries = (list(values.values()) for values in both)
+    assert of_queries == pytest.approx(of_tasks, rel=1e-12, nan_ok=True)
 
 
 @pytest.mark.parametrize("name", ["mr", "median_rank"])
