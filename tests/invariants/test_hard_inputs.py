@@ -49,13 +49,11 @@ def test_too_many_candidates_raise(call):
 
 @pytest.mark.parametrize("name", ["group", "sample_id"])
 @pytest.mark.parametrize("bad", [2**63, 2**64 - 1])
-def test_ids_beyond_int64_raise(name, bad):
-    for ids in (
-        np.array([bad], dtype=np.uint64),
-        torch.from_numpy(np.array([bad], dtype=np.uint64)),
-    ):
-        with pytest.raises(ValueError, match=rf"{name} must be below 2\^63, got {bad}"):
-            RankCollection(["mr"]).update(Ranks([1], None, 50), **{name: ids})
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["array", "tensor"])
+def test_ids_beyond_int64_raise(name, bad, convert):
+    ids = convert(np.array([bad], dtype=np.uint64))
+    with pytest.raises(ValueError, match=rf"{name} must be below 2\^63, got {bad}"):
+        RankCollection(["mr"]).update(Ranks([1], None, 50), **{name: ids})
 
 
 def test_counts_of_tasks_beyond_int64_raise():
