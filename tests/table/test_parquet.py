@@ -179,11 +179,13 @@ def test_versions_that_do_not_fit_the_columns_raise(version, message, tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["missing.parquet", ""], ids=["missing", "empty path"])
-def test_missing_files_raise(missing, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "load", [RankTable.load, RankTable.from_parquet], ids=["load", "from_parquet"]
+)
+def test_missing_files_raise(load, missing, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # an empty path is not the working directory
-    for load in (RankTable.load, RankTable.from_parquet):
-        with pytest.raises(FileNotFoundError):
-            load(missing)
+    with pytest.raises(FileNotFoundError):
+        load(missing)
 
 
 def test_a_small_file_that_would_take_much_memory_is_rejected_until_the_caller_allows_it(tmp_path):
