@@ -397,12 +397,20 @@ def test_bad_arguments_raise():
         audit(3)
     with pytest.raises(ValueError, match=r"must name metrics.*\['loss'\]"):
         audit(lambda *_: {"loss": 1.0})
-    for result in ("one", torch.ones(6) + 1j, torch.ones(6) > 0):
-        with pytest.raises(TypeError, match=r"must return ranks \(B,\), or a dict"):
-            audit(lambda *_, x=result: x)
-    for result in (torch.ones(2), None, "a"):
-        with pytest.raises(TypeError, match=r"must return a number for each metric, got {'mrr': "):
-            audit(lambda *_, x=result: {"mrr": x})
+
+
+@pytest.mark.parametrize(
+    "result", ["one", torch.ones(6) + 1j, torch.ones(6) > 0], ids=["text", "complex", "bool"]
+)
+def test_ranks_of_an_evaluator_are_real_numbers(result):
+    with pytest.raises(TypeError, match=r"must return ranks \(B,\), or a dict"):
+        audit(lambda *_, x=result: x)
+
+
+@pytest.mark.parametrize("result", [torch.ones(2), None, "a"], ids=["two numbers", "none", "text"])
+def test_the_value_of_a_metric_is_a_number(result):
+    with pytest.raises(TypeError, match=r"must return a number for each metric, got {'mrr': "):
+        audit(lambda *_, x=result: {"mrr": x})
 
 
 def test_results_of_another_shape_or_kind_fail_their_check():

@@ -38,16 +38,20 @@ def test_every_command_prints_its_table(command, cli_folder, capsys):
 
 
 @pytest.mark.parametrize("by", ["console script", pytest.param("module", marks=pytest.mark.slow)])
-def test_both_entry_points(by, cli_folder):
+@pytest.mark.parametrize(
+    ("arguments", "code", "out", "err"),
+    [
+        (["datasets", "nations"], 0, "dataset ", ""),
+        (["report", "none.npz"], 2, "", "error: none.npz: No such file or directory\n"),
+    ],
+    ids=["datasets", "missing file"],
+)
+def test_both_entry_points(arguments, code, out, err, by, cli_folder):
     script = Path(sys.executable).with_name("torchrankmetrics")
     assert script.exists(), "the console script is not installed: pip install -e '.[dev]'"
     command = (script,) if by == "console script" else ("-m", "torchrankmetrics")
-    for arguments, code, out, err in (
-        (["datasets", "nations"], 0, "dataset ", ""),
-        (["report", "none.npz"], 2, "", "error: none.npz: No such file or directory\n"),
-    ):
-        result = forked(*command, *arguments, cwd=cli_folder)
-        assert (result.returncode, result.stdout[:8], result.stderr) == (code, out, err)
+    result = forked(*command, *arguments, cwd=cli_folder)
+    assert (result.returncode, result.stdout[:8], result.stderr) == (code, out, err)
 
 
 def test_without_its_extra_the_command_line_prints_how_to_install_it(monkeypatch, capsys):
@@ -191,15 +195,17 @@ for arguments in {arguments!r}:
     assert counts == "['datasets', 'nations'] 0 ['numpy']"
 
 
-def test_the_short_and_the_long_word_show_the_same_help():
-    for command in ([], *([name] for name in NAMES)):
-        short, long = (
-            CliRunner().invoke(app, [*command, word]).output for word in ("-h", "--help")
-        )
-        assert short == long
-        assert "-h, --help" in short
-        example = short.split("For example" if command else "Start with")[1]
-        assert " ".join(["  torchrankmetrics", *command]) in example
+@pytest.mark.parametrize(
+    "command",
+    [[], *([name] for name in NAMES)],
+    ids=lambda command: command[0] if command else "no command",
+)
+def test_the_short_and_the_long_word_show_the_same_help(command):
+    short, long = (CliRunner().invoke(app, [*command, word]).output for word in ("-h", "--help"))
+    assert short == long
+    assert "-h, --help" in short
+    example = short.split("For example" if command else "Start with")[1]
+    assert " ".join(["  torchrankmetrics", *command]) in example
 
 
 @pytest.mark.parametrize(

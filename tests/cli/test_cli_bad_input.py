@@ -159,20 +159,26 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(
     assert {path.name for path in cli_folder.iterdir()} == before
 
 
-def test_control_sequences_of_file_and_column_names_do_not_reach_the_terminal(cli_folder, capsys):
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["report", "\x1b[31m.csv", "-m", "mrr", "--fail-under", "mrr=0.9"], 1),
+        (["report", "\x1b[31m.csv", "-m", "mrr", "-f", "json"], 0),
+        (["report", "\x1b[31m.npz"], 2),
+        (["report", "bad.csv"], 2),
+    ],
+    ids=["table", "json", "missing file", "column name"],
+)
+def test_control_sequences_of_file_and_column_names_do_not_reach_the_terminal(
+    arguments, code, cli_folder, capsys
+):
     red = "\x1b[31m"
     Path(f"{red}.csv").write_text(f"rank,{red}name\n1,2\n2,3\n")
     Path("bad.csv").write_text(f"{red}rank\n1\n")
-    for arguments, code in (
-        (["report", f"{red}.csv", "-m", "mrr", "--fail-under", "mrr=0.9"], 1),
-        (["report", f"{red}.csv", "-m", "mrr", "-f", "json"], 0),
-        (["report", f"{red}.npz"], 2),
-        (["report", "bad.csv"], 2),
-    ):
-        assert main(arguments) == code
-        out, err = capsys.readouterr()
-        assert "\x1b" not in out + err
-        assert r"\x1b[31m" in err
+    assert main(arguments) == code
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    assert r"\x1b[31m" in err
 
 
 def test_deeply_nested_json_is_one_line(cli_folder, capsys):

@@ -214,20 +214,24 @@ def test_all_weighted_tasks_hit_and_the_sum_of_weights_misses_one():
         assert low == pytest.approx(n / (n + stats.t.ppf(0.975, freedom) ** 2))
 
 
-def test_only_equal_weights_have_an_infinite_effective_number():
-    rank = np.array([1, 30] * 20)
-    for weight, expected in (
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [
         (np.ones(40), math.inf),
         (np.full(40, 0.3), math.inf),
         (
             np.arange(1.0, 41.0),
             (np.arange(1.0, 41.0) ** 2).sum() ** 2 / (np.arange(1.0, 41) ** 4).sum(),
         ),
-    ):
-        table = RankTable.from_ranks(Ranks(rank, None, 50), weight=weight)
-        assert table.confidence_intervals(["hits@10"])[
-            "hits_at_10"
-        ].effective_tasks == pytest.approx(expected)
+    ],
+    ids=["ones", "equal", "different"],
+)
+def test_only_equal_weights_have_an_infinite_effective_number(weight, expected):
+    rank = np.array([1, 30] * 20)
+    table = RankTable.from_ranks(Ranks(rank, None, 50), weight=weight)
+    assert table.confidence_intervals(["hits@10"])["hits_at_10"].effective_tasks == pytest.approx(
+        expected
+    )
 
 
 def test_differences_of_rounding_are_zero():

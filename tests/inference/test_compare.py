@@ -293,8 +293,9 @@ def test_models_that_do_not_fit_raise(a, b, message):
         compare(a, b)
 
 
-def test_bad_options_are_rejected():
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"metric": "count"}, "cannot be compared"),
         ({"metric": "p_mrr"}, "cannot be compared"),
         ({"metric": "z_std"}, "no meaning"),
@@ -302,9 +303,15 @@ def test_bad_options_are_rejected():
         ({"metric": []}, "metric is empty"),
         ({"metric": "tail_mrr"}, "no tasks of side 'tail'"),
         ({"permutations": 0}, "permutations must be an int of at least 99"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            compare(X, Y, **options)
+    ],
+    ids=str,
+)
+def test_bad_options_are_rejected(options, message):
+    with pytest.raises(ValueError, match=message):
+        compare(X, Y, **options)
+
+
+def test_bad_models_and_clusters_are_rejected():
     pykeen = SimpleNamespace(metric_results=SimpleNamespace(table=None))
     with pytest.raises(TypeError, match=r"got SimpleNamespace; pass result\.metric_results\.table"):
         compare(pykeen, pykeen)

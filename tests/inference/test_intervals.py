@@ -48,12 +48,16 @@ def collect(metrics, weight=None, **columns):
     return collection
 
 
-def test_intervals_of_query_metrics_count_queries():
+@pytest.mark.parametrize(
+    ("names", "note"),
+    [(["ap", "rr"], "30 queries"), (["ap", "mrr"], "60 tasks in 30 clusters")],
+    ids=["of queries", "of tasks and queries"],
+)
+def test_intervals_of_query_metrics_count_queries(names, note):
     scores, labels = torch.rand(30, 9), torch.ones(30, 9) * (torch.arange(9) < 2)
-    for names, note in ((["ap", "rr"], "30 queries"), (["ap", "mrr"], "60 tasks in 30 clusters")):
-        collection = RankCollection(names)
-        collection.update(scores, labels)
-        assert str(collection.confidence_intervals()).endswith(f"95% (normal), {note}")
+    collection = RankCollection(names)
+    collection.update(scores, labels)
+    assert str(collection.confidence_intervals()).endswith(f"95% (normal), {note}")
 
 
 def test_a_task_of_no_weight_is_not_drawn_nor_counted():

@@ -85,25 +85,28 @@ def test_validate_and_test_log_without_fit(results: dict[str, list[Results]]) ->
         assert tested == [direct(0, prefix="test/")]
 
 
-def test_padded_samples_count_once(results: dict[str, list[Results]]) -> None:
-    for sampler in ("padded", "in step"):
-        for history, _ in runs(results, sampler):
-            assert history == [direct(0)], sampler
+@pytest.mark.parametrize("sampler", ["padded", "in step"])
+def test_padded_samples_count_once(sampler: str, results: dict[str, list[Results]]) -> None:
+    for history, _ in runs(results, sampler):
+        assert history == [direct(0)], sampler
+
+
+def test_processes_in_step_have_as_many_batches(results: dict[str, list[Results]]) -> None:
     assert {tuple(batches) for _, batches in runs(results, "in step")[1:]} == {(2,)}
 
 
+@pytest.mark.parametrize("name", ["one", "two"])
 def test_a_trainer_that_injects_its_sampler_assigns_every_sample_once(
-    results: dict[str, list[Results]],
+    name: str, results: dict[str, list[Results]]
 ) -> None:
-    for name in ("one", "two"):
-        for way in range(2):
-            histories, batches, indices = zip(
-                *(found["trainer shards"][way] for found in results[name]), strict=True
-            )
-            assert all(history == [direct(0)] for history in histories)
-            assert len(set(map(tuple, batches))) == 1  # in step
-            samples = [sample for process in indices for batch in process for sample in batch]
-            assert sorted(samples) == list(range(SAMPLES))
+    for way in range(2):
+        histories, batches, indices = zip(
+            *(found["trainer shards"][way] for found in results[name]), strict=True
+        )
+        assert all(history == [direct(0)] for history in histories)
+        assert len(set(map(tuple, batches))) == 1  # in step
+        samples = [sample for process in indices for batch in process for sample in batch]
+        assert sorted(samples) == list(range(SAMPLES))
 
 
 def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]]) -> None:
@@ -166,17 +169,21 @@ def test_a_sampler_from_before_the_process_group_counts_its_processes() -> None:
     loader = DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, 4))
     # alone: all samples
     assert job_batches(loader) == (3, [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10]])
-    for function in (len, list):
-        with pytest.raises(
-            ValueError,
-            match="rank must be given with num_replicas=2 where there is no process group",
-        ):
-            function(UnpaddedBatchSampler(data, 4, num_replicas=2))
     pool = WorkerPool(2)
     (length, mine), (other_length, others) = pool.run(job_batches, [(loader,), (loader,)])
     pool.close()
     assert length == other_length == len(mine) == len(others) == 2
     assert sorted(sample for batch in mine + others for sample in batch) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("function", [len, list])
+def test_num_replicas_without_a_process_group_need_a_rank(function: Any) -> None:
+    data = torch.arange(SAMPLES)
+    with pytest.raises(
+        ValueError,
+        match="rank must be given with num_replicas=2 where there is no process group",
+    ):
+        function(UnpaddedBatchSampler(data, 4, num_replicas=2))
 
 
 def fit(folder: Path, callback: Any) -> Any:

@@ -211,21 +211,10 @@ def test_ties_and_nan():
 
 
 def test_bad_arguments_raise_before_the_state_changes():
-    for options, text in (
-        ({"empty_target_action": "nan"}, "empty_target_action must be one of"),
-        ({"ignore_index": "a"}, "ignore_index must be an int or None, got 'a'"),
-        ({"top_k": 0}, "top_k must"),
-        ({"aggregation": "sum"}, "aggregation must be one of"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            own.RetrievalRecall(**options)
     with pytest.raises(ValueError, match="adaptive_k must be True or False"):
         own.RetrievalPrecision(adaptive_k=1)
     with pytest.raises(ValueError, match=r"use torchmetrics\.retrieval\.RetrievalAUROC"):
         own.RetrievalAUROC(max_fpr=0.5)
-    for name in ("RetrievalPrecisionRecallCurve", "RetrievalRecallAtFixedPrecision"):
-        with pytest.raises(ImportError, match=r"import it from torchmetrics\.retrieval"):
-            getattr(own, name)
     with pytest.raises(AttributeError, match="no attribute 'RetrievalERR'"):
         own.RetrievalERR  # noqa: B018
     metric = own.RetrievalMAP()
@@ -238,6 +227,29 @@ def test_bad_arguments_raise_before_the_state_changes():
         with pytest.raises(error, match=text):
             metric.update(three, target, indexes)
     assert metric.update_count == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"empty_target_action": "nan"}, "empty_target_action must be one of"),
+        ({"ignore_index": "a"}, "ignore_index must be an int or None, got 'a'"),
+        ({"top_k": 0}, "top_k must"),
+        ({"aggregation": "sum"}, "aggregation must be one of"),
+    ],
+    ids=["empty_target_action", "ignore_index", "top_k", "aggregation"],
+)
+def test_bad_options_raise(options, text):
+    with pytest.raises(ValueError, match=text):
+        own.RetrievalRecall(**options)
+
+
+@pytest.mark.parametrize(
+    "name", ["RetrievalPrecisionRecallCurve", "RetrievalRecallAtFixedPrecision"]
+)
+def test_curves_are_imported_from_torchmetrics(name):
+    with pytest.raises(ImportError, match=r"import it from torchmetrics\.retrieval"):
+        getattr(own, name)
 
 
 def test_repeats_of_a_sample_id_count_once():

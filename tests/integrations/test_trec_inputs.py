@@ -62,16 +62,16 @@ def test_lists_have_the_values_of_dicts(qrels, run):
     assert evaluate_run(qrels, run, METRICS) == VALUES
 
 
-def test_lists_of_numbers_have_the_values_of_ranks_of_lists():
+@pytest.mark.parametrize("number", [None, 30], ids=str)
+def test_lists_of_numbers_have_the_values_of_ranks_of_lists(number):
     generator = np.random.default_rng(0)
     lists = [generator.permutation(30)[:size].tolist() for size in (5, 1, 12, 30)]
     relevant = [{3: 1, 7: 2, 29: 1}, {1: 1}, {4: 3}, {0: 1, 5: 0.5}]
     qrels, run = ({f"q{i}": one for i, one in enumerate(all_)} for all_ in (relevant, lists))
-    for number in (None, 30):
-        ranks = ranks_of_lists(lists, relevant, number)
-        names = ["ndcg@5", "ap@5", "recall@5", "rr@5"]
-        ours = evaluate_run(qrels, run, names, num_candidates=number, rank_types="pessimistic")
-        assert ours == evaluate(ranks, metrics=names, rank_types="pessimistic")
+    ranks = ranks_of_lists(lists, relevant, number)
+    names = ["ndcg@5", "ap@5", "recall@5", "rr@5"]
+    ours = evaluate_run(qrels, run, names, num_candidates=number, rank_types="pessimistic")
+    assert ours == evaluate(ranks, metrics=names, rank_types="pessimistic")
 
 
 def test_json_files_may_hold_lists(tmp_path):
@@ -83,10 +83,18 @@ def test_json_files_may_hold_lists(tmp_path):
 # ids
 
 
-def test_ids_are_compared_as_stripped_text():
+@pytest.mark.parametrize(
+    "qrels",
+    [{"0": {"11": 1}, "1": {"12": 1}}, {0: {" 11": 1}, "1 ": {"12\n": 1}}],
+    ids=["text", "numbers"],
+)
+def test_ids_are_compared_as_stripped_text(qrels):
     run = {0: {10: 2.0, 11: 1.0}, np.int64(1): {np.int32(12): 1.0}}
-    for qrels in ({"0": {"11": 1}, "1": {"12": 1}}, {0: {" 11": 1}, "1 ": {"12\n": 1}}):
-        assert evaluate_run(qrels, run, "rr", ignore_identical_ids=True) == {"rr": 0.75}
+    assert evaluate_run(qrels, run, "rr", ignore_identical_ids=True) == {"rr": 0.75}
+
+
+def test_numbers_of_candidates_may_have_ids_of_both_types():
+    run = {0: {10: 2.0, 11: 1.0}, np.int64(1): {np.int32(12): 1.0}}
     sizes = {"0": 20, 1: 30}
     table = rank_run({0: [11], 1: [12]}, run, num_candidates=sizes)
     assert table.ranks.num_candidates.tolist() == [20, 30]
@@ -257,17 +265,23 @@ def test_queries_without_a_relevant_document_count_as_0():
     with pytest.warns(RankMetricWarning, match="2 queries have no relevant document.* count as 0"):
         values = evaluate_run(qrels, run, "rr", per_query=True)
     assert values == {"q0": {"rr": 0}, "q1": {"rr": 0.5}, "q2": {"rr": 1.0}, "q3": {"rr": 0}}
-    sizes = {"q0": 7, "q1": 8, "q2": 9, "q3": 9}
-    for number in (9, sizes):
-        with pytest.warns(RankMetricWarning, match="count as 0"):
-            found = evaluate_run(qrels, run, ["rr", "adjusted_rr"], num_candidates=number)
+    with pytest.raises(ValueError, match="relevant"):
+        evaluate_run(qrels, run, "rr", empty_queries="error")
+
+
+@pytest.mark.parametrize(
+    "number", [9, {"q0": 7, "q1": 8, "q2": 9, "q3": 9}], ids=["one number", "a number per query"]
+)
+def test_adjusted_values_are_those_of_the_queries_with_a_relevant_document(number):
+    qrels, run = QRELS | {"q0": {"a": 0}, "q3": {}}, RUN | {"q0": {"a": 1.0}}
+    with pytest.warns(RankMetricWarning, match="count as 0"):
+        found = evaluate_run(qrels, run, ["rr", "adjusted_rr"], num_candidates=number)
+    with pytest.warns(RankMetricWarning, match="without a relevant item"):
         skipped = evaluate_run(
             qrels, run, ["rr", "adjusted_rr"], num_candidates=number, empty_queries="skip"
         )
-        assert found["rr"] == skipped["rr"] / 2 == 0.375
-        assert found["adjusted_rr"] == pytest.approx(skipped["adjusted_rr"])
-    with pytest.raises(ValueError, match="relevant"):
-        evaluate_run(qrels, run, "rr", empty_queries="error")
+    assert found["rr"] == skipped["rr"] / 2 == 0.375
+    assert found["adjusted_rr"] == pytest.approx(skipped["adjusted_rr"])
 
 
 def a_minus_b(a, b, key):

@@ -49,13 +49,11 @@ def test_too_many_candidates_raise(call):
 
 @pytest.mark.parametrize("name", ["group", "sample_id"])
 @pytest.mark.parametrize("bad", [2**63, 2**64 - 1])
-def test_ids_beyond_int64_raise(name, bad):
-    for ids in (
-        np.array([bad], dtype=np.uint64),
-        torch.from_numpy(np.array([bad], dtype=np.uint64)),
-    ):
-        with pytest.raises(ValueError, match=rf"{name} must be below 2\^63, got {bad}"):
-            RankCollection(["mr"]).update(Ranks([1], None, 50), **{name: ids})
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["array", "tensor"])
+def test_ids_beyond_int64_raise(name, bad, convert):
+    ids = convert(np.array([bad], dtype=np.uint64))
+    with pytest.raises(ValueError, match=rf"{name} must be below 2\^63, got {bad}"):
+        RankCollection(["mr"]).update(Ranks([1], None, 50), **{name: ids})
 
 
 def test_counts_of_tasks_beyond_int64_raise():
@@ -109,15 +107,15 @@ def test_moments_under_extreme_weights(weights):
     assert (got.mean, got.variance) == pytest.approx(reference.moments("mr", tasks), rel=1e-12)
 
 
-def test_the_own_column_is_left_out_however_its_score_was_rounded():
+@pytest.mark.parametrize("backend", ["torch", "auto"])
+def test_the_own_column_is_left_out_however_its_score_was_rounded(backend):
     # computed apart, a true score may differ from the cell of the matrix in its last digit
     scores = torch.tensor([[0.0, 1.0, 2.0, math.nan]]).repeat(3, 1)
-    for backend in ("torch", "auto"):
-        ranks = RankAccumulator(
-            torch.tensor([0.9, 1.1, math.nan]), torch.tensor([1, 1, 1]), (3, 4), backend=backend
-        )
-        ranks.update(scores)
-        assert flagged_lines(ranks.compute()) == [(3, 3, 4, True), (3, 3, 4, True), (4, 4, 4, True)]
+    ranks = RankAccumulator(
+        torch.tensor([0.9, 1.1, math.nan]), torch.tensor([1, 1, 1]), (3, 4), backend=backend
+    )
+    ranks.update(scores)
+    assert flagged_lines(ranks.compute()) == [(3, 3, 4, True), (3, 3, 4, True), (4, 4, 4, True)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e5m2])

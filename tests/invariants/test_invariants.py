@@ -93,21 +93,21 @@ def test_any_split_and_order_of_updates_gives_the_same_bits(storage, cuts, seed,
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
-def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monkeypatch):
+@pytest.mark.parametrize("order", [[3, 1, 2], [1, 2, 3], [2, 3, 1]], ids=str)
+def test_the_smallest_of_different_repeats_stays_with_one_warning(order, storage, monkeypatch):
     # compaction keeps the count of different repeats
     monkeypatch.setattr(buffer_module, "_COMPACT_FROM", 1)
-    for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1]):
-        collection = RankCollection(["mr", "count"], storage=storage)
-        for rank in order:
-            collection.update(Ranks([rank], None, 9), sample_id=[7])
-        with pytest.warns(
-            RankMetricWarning, match="2 repeated .* least 2 ranking tasks .*not the pos"
-        ) as warned:
-            assert {key: float(x) for key, x in collection.compute().items()} == {
-                "mr": 1.0,
-                "count": 1.0,
-            }
-        assert len(warned) == 1
+    collection = RankCollection(["mr", "count"], storage=storage)
+    for rank in order:
+        collection.update(Ranks([rank], None, 9), sample_id=[7])
+    with pytest.warns(
+        RankMetricWarning, match="2 repeated .* least 2 ranking tasks .*not the pos"
+    ) as warned:
+        assert {key: float(x) for key, x in collection.compute().items()} == {
+            "mr": 1.0,
+            "count": 1.0,
+        }
+    assert len(warned) == 1
 
 
 @every_view
@@ -179,19 +179,22 @@ def test_zero_variance_under_the_null_gives_nan_with_one_warning(name, view):
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.expected])
-def test_a_constant_scorer_has_index_zero_under_expected(name, average):
-    random = np.random.default_rng(3)
-    for sizes in ([14, 14, 13], [1, 2, 100_000], random.integers(2, 3000, 200)):
-        N = torch.as_tensor(sizes)
-        metric = RankMetric(
-            parse_name(name).definition,
-            view="adjusted_index",
-            rank_type="expected",
-            average=average,
-        )
-        tasks = torch.arange(len(N))
-        metric.update(Ranks(torch.ones_like(N), N, N), weight=0.1 + tasks, group=tasks % 3)
-        assert metric.compute().item() == pytest.approx(0, abs=1e-12)
+@pytest.mark.parametrize(
+    "sizes",
+    [[14, 14, 13], [1, 2, 100_000], np.random.default_rng(3).integers(2, 3000, 200)],
+    ids=["equal", "uneven", "many"],
+)
+def test_a_constant_scorer_has_index_zero_under_expected(sizes, name, average):
+    N = torch.as_tensor(sizes)
+    metric = RankMetric(
+        parse_name(name).definition,
+        view="adjusted_index",
+        rank_type="expected",
+        average=average,
+    )
+    tasks = torch.arange(len(N))
+    metric.update(Ranks(torch.ones_like(N), N, N), weight=0.1 + tasks, group=tasks % 3)
+    assert metric.compute().item() == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", TWINS)

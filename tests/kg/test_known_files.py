@@ -329,18 +329,22 @@ def test_an_empty_index_excludes_nothing():
     )
 
 
-def test_ids_up_to_the_width_of_a_key_are_distinguished_and_larger_ones_raise():
+def test_ids_up_to_the_width_of_a_key_are_distinguished():
     known = KnownPositives(torch.tensor([[2**30, 5]]), torch.tensor([2**25]))
     assert rows_of(known(torch.tensor([[2**30, 5], [2**30, 4]]))) == [[2**25], []]
     largest = 2**31 - 1
     known = KnownPositives(torch.tensor([largest - 1]), torch.tensor([largest]))
     assert rows_of(known(torch.tensor([largest - 1, largest - 2]))) == [[largest], []]
-    for queries, answer in (
-        (torch.tensor([largest]), largest),
-        (torch.tensor([[2**40, 5]]), 2**30),
-    ):
-        with pytest.raises(ValueError, match=r"too large.*63-bit"):
-            KnownPositives(queries, torch.tensor([answer]))
+
+
+@pytest.mark.parametrize(
+    ("queries", "answer"),
+    [(torch.tensor([2**31 - 1]), 2**31 - 1), (torch.tensor([[2**40, 5]]), 2**30)],
+    ids=["an id", "two ids"],
+)
+def test_ids_too_large_for_a_key_raise(queries, answer):
+    with pytest.raises(ValueError, match=r"too large.*63-bit"):
+        KnownPositives(queries, torch.tensor([answer]))
 
 
 def test_copies_for_devices_are_made_once():

@@ -95,23 +95,25 @@ def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
     assert over_queries == pytest.approx(np.mean(np.concatenate(list(logs.values()))), rel=1e-12)
 
 
-def test_the_positives_of_complex_queries_are_those_of_the_rows():
-    scores = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]])
-    pairs = torch.tensor([[1, 0, 0], [3, 2, 1]])
-    for hard, expected in (
-        (pairs, pairs.tolist()),
-        (tuple(pairs), pairs.tolist()),
+@pytest.mark.parametrize(
+    ("hard", "expected"),
+    [
+        (torch.tensor([[1, 0, 0], [3, 2, 1]]), [[1, 0, 0], [3, 2, 1]]),
+        ((torch.tensor([1, 0, 0]), torch.tensor([3, 2, 1])), [[1, 0, 0], [3, 2, 1]]),
         ([[2, 1], [3]], [[0, 0, 1], [1, 2, 3]]),  # lists are sorted, too
         ([{2, 1}, {3}], [[0, 0, 1], [1, 2, 3]]),
-    ):
-        table = rank_complex_queries(lambda queries: scores[queries], hard, progress=False)
-        assert table.positives.tolist() == expected
-        others = {0: [0.1, 0.4], 1: [0.4, 0.3, 0.2]}  # scores of the candidates that are filtered
-        found = [
-            1 + sum(score > scores[q, a] for score in others[q])
-            for q, a in zip(*expected, strict=True)
-        ]
-        assert table.ranks.optimistic.tolist() == found
+    ],
+    ids=["tensor", "tuple", "lists", "sets"],
+)
+def test_the_positives_of_complex_queries_are_those_of_the_rows(hard, expected):
+    scores = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]])
+    table = rank_complex_queries(lambda queries: scores[queries], hard, progress=False)
+    assert table.positives.tolist() == expected
+    others = {0: [0.1, 0.4], 1: [0.4, 0.3, 0.2]}  # scores of the candidates that are filtered
+    found = [
+        1 + sum(score > scores[q, a] for score in others[q]) for q, a in zip(*expected, strict=True)
+    ]
+    assert table.ranks.optimistic.tolist() == found
 
 
 @pytest.mark.parametrize("time_aware", [True, False, None])

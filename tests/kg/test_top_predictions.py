@@ -135,8 +135,10 @@ def test_rank_embeddings_returns_the_best_candidates_of_every_row(monkeypatch, f
         assert same([*zip(*columns, strict=True)], expected)
 
 
-def test_top_k_of_rank_embeddings_is_checked():
+@pytest.mark.parametrize(
+    ("wrong", "error"), [(0, ValueError), (1.5, TypeError)], ids=["zero", "float"]
+)
+def test_top_k_of_rank_embeddings_is_checked(wrong, error):
     queries, entities = integers(2, 4), integers(E, 4)
-    for wrong, error in ((0, ValueError), (1.5, TypeError)):
-        with pytest.raises(error, match="top_k must be an int"):
-            rank_embeddings(queries, entities, torch.tensor([0, 1]), top_k=wrong)
+    with pytest.raises(error, match="top_k must be an int"):
+        rank_embeddings(queries, entities, torch.tensor([0, 1]), top_k=wrong)

@@ -228,8 +228,15 @@ def test_one_number_is_of_python_numpy_or_a_tensor_without_dimensions():
     wrong = [True, np.True_, torch.tensor(True), 1j, "1", [1], np.array([1]), None]
     assert [one_number(one) for one in wrong] == [None] * len(wrong)
     assert one_number(torch.tensor(2.0, requires_grad=True)) == 2
-    for use in (lambda x: trm.Ranks([1, 2], None, x), lambda x: trm.adjust("0.5", "mrr", x)):
-        assert repr(use(np.uint8(9))) == repr(use(torch.tensor(9))) == repr(use(9))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda x: trm.Ranks([1, 2], None, x), lambda x: trm.adjust("0.5", "mrr", x)],
+    ids=["ranks", "adjust"],
+)
+def test_an_integer_of_any_type_is_one_number(use):
+    assert repr(use(np.uint8(9))) == repr(use(torch.tensor(9))) == repr(use(9))
 
 
 SCORES = torch.tensor([[0.3, 0.9, 0.1, 0.4], [0.8, 0.2, 0.5, 0.4]])
@@ -312,45 +319,54 @@ def state(metric):
     return [(member.update_count, [block.tolist() for block in member.rows]) for member in members]
 
 
-@pytest.mark.parametrize("case", BAD_UPDATES)
-def test_a_bad_update_raises_and_changes_nothing(case):
-    error, message, call = BAD_UPDATES[case]
-    dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
-    collection = RankCollection(["mrr", "mr", "z_mrr"])
-    for metric in (
-        MeanRank(),
-        MeanRank(storage="counts"),
-        RankMetric(dcg, view="z_score"),
-        collection,
-    ):
-        calls = [call]
-        if isinstance(call, dict):
-            calls = [lambda m: m.update(RANKS, **call), lambda m: m(RANKS, **call)]
-        fresh = state(metric)
-        for bad in calls:
-            with pytest.raises(error, match=message):
-                bad(metric)
-        assert state(metric) == fresh
-        metric.update(SCORES, TARGET, weight=[1.0, 2.0], side="head")
-        before, value = state(metric), bits(metric)
-        for bad in calls:
-            with pytest.raises(error, match=message):
-                bad(metric)
-        assert (state(metric), bits(metric)) == (before, value)
-
-
-def test_one_side_or_a_macro_average_needs_the_side_or_the_group():
-    for name, metric in (
-        *(
-            ("side", MeanRank(side="tail")),
-            ("side", RankCollection(["mr"], sides=["both", "tail"])),
+@pytest.mark.parametrize(
+    "make",
+    [
+        MeanRank,
+        lambda: MeanRank(storage="counts"),
+        lambda: RankMetric(
+            RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="z_score"
         ),
-        *(("side", RankCollection(["head_mr"])), ("group", MeanRank(average="macro"))),
-        ("group", RankCollection([MeanRank(average="macro"), "mrr"])),
-    ):
-        with pytest.raises(ValueError, match=f"{name} must be passed to update"):
-            metric.update(SCORES, TARGET)
-        assert all(count == 0 and not rows for count, rows in state(metric))
+        lambda: RankCollection(["mrr", "mr", "z_mrr"]),
+    ],
+    ids=["ranks", "counts", "z-score", "collection"],
+)
+@pytest.mark.parametrize("case", BAD_UPDATES)
+def test_a_bad_update_raises_and_changes_nothing(case, make):
+    error, message, call = BAD_UPDATES[case]
+    metric = make()
+    calls = [call]
+    if isinstance(call, dict):
+        calls = [lambda m: m.update(RANKS, **call), lambda m: m(RANKS, **call)]
+    fresh = state(metric)
+    for bad in calls:
+        with pytest.raises(error, match=message):
+            bad(metric)
+    assert state(metric) == fresh
+    metric.update(SCORES, TARGET, weight=[1.0, 2.0], side="head")
+    before, value = state(metric), bits(metric)
+    for bad in calls:
+        with pytest.raises(error, match=message):
+            bad(metric)
+    assert (state(metric), bits(metric)) == (before, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("side", lambda: MeanRank(side="tail")),
+        ("side", lambda: RankCollection(["mr"], sides=["both", "tail"])),
+        ("side", lambda: RankCollection(["head_mr"])),
+        ("group", lambda: MeanRank(average="macro")),
+        ("group", lambda: RankCollection([MeanRank(average="macro"), "mrr"])),
+    ],
+    ids=["metric of a side", "sides=", "name of a side", "macro", "macro in a collection"],
+)
+def test_one_side_or_a_macro_average_needs_the_side_or_the_group(name, make):
+    metric = make()
+    with pytest.raises(ValueError, match=f"{name} must be passed to update"):
+        metric.update(SCORES, TARGET)
+    assert all(count == 0 and not rows for count, rows in state(metric))
 
 
 @pytest.mark.parametrize(

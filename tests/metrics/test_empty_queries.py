@@ -103,14 +103,22 @@ def test_values_are_those_of_torchmetrics():
         assert value.item() == pytest.approx(peer.compute().item(), rel=1e-5)
 
 
-def test_zero_is_value_null_mean_variance_and_best_value():
+@pytest.mark.parametrize(
+    ("view", "of_all"),
+    [("base", 2 / 3), ("adjusted_index", 1.0), ("z_score", 1.0)],
+    ids=["base", "adjusted_index", "z_score"],
+)
+def test_zero_is_value_null_mean_variance_and_best_value(view, of_all):
     options = {"metrics": ["ap", "ndcg", "recall@2"], "empty_queries": "zero"}
-    for view, of_all in (("base", 2 / 3), ("adjusted_index", 1.0), ("z_score", 1.0)):
-        zero = evaluate(SCORES, LISTS, views=view, **options)
-        some = evaluate(SCORES[[0, 2]], [LISTS[0], LISTS[2]], options["metrics"], views=view)
-        # a third of the queries adds 0 to value, mean, best value and standard deviation
-        for key, value in some.items():
-            assert zero[key] == pytest.approx(of_all * value, rel=1e-12)
+    zero = evaluate(SCORES, LISTS, views=view, **options)
+    some = evaluate(SCORES[[0, 2]], [LISTS[0], LISTS[2]], options["metrics"], views=view)
+    # a third of the queries adds 0 to value, mean, best value and standard deviation
+    for key, value in some.items():
+        assert zero[key] == pytest.approx(of_all * value, rel=1e-12)
+
+
+def test_zero_keeps_perfect_indices_and_p_values():
+    options = {"metrics": ["ap", "ndcg", "recall@2"], "empty_queries": "zero"}
     perfect = evaluate(MASK.float(), MASK, views="adjusted_index", **options)
     assert list(perfect.values()) == pytest.approx([1.0] * 3, rel=1e-12)
     p_values = [
@@ -131,25 +139,32 @@ def test_lower_is_better_and_auc_have_no_value_for_them(name):
     assert zero == rest
 
 
-def test_error_raises_before_the_state_changes():
-    for make in (
+@pytest.mark.parametrize(
+    "make",
+    [
         lambda: RankMetric("rr", empty_queries="error"),
         lambda: RankCollection(["mrr", "rr"], empty_queries="error"),
-    ):
-        metric = make()
-        metric.update(SCORES[:1], LISTS[:1])
-        before = bits(metric)
-        with pytest.raises(ValueError, match="got 1 without any; empty_queries='zero'"):
-            metric.update(SCORES, LISTS)
-        assert bits(metric) == before
-        # a part of a named query, or of a flat list, may be empty
-        metric.update(SCORES[1:], LISTS[1:], query=[4, 5])
-        metric.update(SCORES[1:2], [[3]], query=[4])
-        metric.update(SCORES[0], torch.zeros(4), indexes=[9] * 4)
-        with pytest.raises(ValueError, match="got 1 without any"):
-            metric.compute()
-        metric.update(SCORES[1], torch.ones(4), indexes=[9] * 4)
-        assert all(math.isfinite(float.fromhex(value)) for value in bits(metric).values())
+    ],
+    ids=["metric", "collection"],
+)
+def test_error_raises_before_the_state_changes(make):
+    metric = make()
+    metric.update(SCORES[:1], LISTS[:1])
+    before = bits(metric)
+    with pytest.raises(ValueError, match="got 1 without any; empty_queries='zero'"):
+        metric.update(SCORES, LISTS)
+    assert bits(metric) == before
+    # a part of a named query, or of a flat list, may be empty
+    metric.update(SCORES[1:], LISTS[1:], query=[4, 5])
+    metric.update(SCORES[1:2], [[3]], query=[4])
+    metric.update(SCORES[0], torch.zeros(4), indexes=[9] * 4)
+    with pytest.raises(ValueError, match="got 1 without any"):
+        metric.compute()
+    metric.update(SCORES[1], torch.ones(4), indexes=[9] * 4)
+    assert all(math.isfinite(float.fromhex(value)) for value in bits(metric).values())
+
+
+def test_empty_queries_is_one_of_three_words():
     with pytest.raises(ValueError, match="empty_queries must be one of 'skip', 'zero', 'error'"):
         RankMetric("rr", empty_queries="neg")
 
@@ -201,11 +216,16 @@ def test_tables_and_files_have_a_row_without_rank(tmp_path, suffix):
     named = RankTable(loaded.rows[loaded.query >= 0])
     assert named.query_values(rr) == {5: 1.0, 6: 0.0, 7: 1 / 3}
     assert evaluate(loaded.compact(), metrics=["mrr"])["mrr"] == collection.compute()["mrr"]
-    for wrong in ({"optimistic": [1]}, {"optimistic": [0], "sample_id": [3]}):
-        with pytest.raises(ValueError, match=r"must be .* in rows that are empty"):
-            RankTable.from_numpy(wrong | {"empty": [True]})
     with pytest.raises(ValueError, match="ranks must start at 1"):
         RankTable.from_numpy({"optimistic": [0]})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"optimistic": [1]}, {"optimistic": [0], "sample_id": [3]}], ids=["rank", "sample id"]
+)
+def test_rows_that_are_empty_have_no_rank_and_no_sample_id(wrong):
+    with pytest.raises(ValueError, match=r"must be .* in rows that are empty"):
+        RankTable.from_numpy(wrong | {"empty": [True]})
 
 
 @pytest.mark.filterwarnings("ignore:the interval of")
@@ -249,10 +269,12 @@ def job_value(rows, mode):
 @pytest.mark.parametrize("shards", [[[0, 1], [1, 2]], [[1], [0, 2]], [[0, 1, 2], [1]]])
 @pytest.mark.filterwarnings("ignore:queries without a relevant item", "ignore:The ``compute``")
 @pytest.mark.filterwarnings("error:ranking tasks from")
-def test_processes_count_a_named_query_once(shards, pool):
-    for mode, expected in (("zero", 4 / 9), ("skip", 2 / 3)):
-        found = pool.run(job_value, [(rows, mode) for rows in shards])
-        assert found == pytest.approx([expected] * 2)
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("zero", 4 / 9), ("skip", 2 / 3)], ids=["zero", "skip"]
+)
+def test_processes_count_a_named_query_once(mode, expected, shards, pool):
+    found = pool.run(job_value, [(rows, mode) for rows in shards])
+    assert found == pytest.approx([expected] * 2)
 
 
 def test_weights_of_zero_drop_them_and_counts_store_them():
@@ -313,9 +335,14 @@ def test_documents_that_were_not_retrieved_contribute_nothing():
     table = rank_run(qrels, run)
     assert evaluate(table, metrics=["rr", "ap"]) == {"rr": 0.5, "ap": 0.5}
     assert table.query_values("rr") == {0: 1.0, 1: 0.0, 2: 0.5}
-    for name in ("first_mr", "mr", "gmr"):
-        with pytest.raises(ValueError, match="not retrieved"):
-            evaluate_run(qrels, run, [name])
+
+
+@pytest.mark.parametrize("name", ["first_mr", "mr", "gmr"])
+def test_means_of_ranks_need_the_ranks_of_all_relevant_documents(name):
+    qrels = {"a": {"x": 1}, "b": {"x": 1, "y": 1}, "c": {"y": 1}}
+    run = {"a": {"x": 2.0, "z": 1.0}, "b": {"z": 1.0}, "c": {"x": 3.0, "y": 1.0}}
+    with pytest.raises(ValueError, match="not retrieved"):
+        evaluate_run(qrels, run, [name])
 
 
 def test_an_analysis_sets_empty_queries_aside():

@@ -352,11 +352,6 @@ def test_names_replace_the_ids_of_groups():
         "aidenemy",
         "treaties",
     ]
-    for names in (["a", "b"], {0: "a"}):
-        with pytest.raises(
-            ValueError, match="names must have a name for every group that occurs; group 2 has none"
-        ):
-            collection.breakdown(names=names)
     with pytest.raises(ValueError, match="group -7 has none"):
         filled().breakdown(names=["a"] * 100)
     with pytest.raises(TypeError, match=r"names must be a dict .* got the string 'abc'"):
@@ -364,6 +359,16 @@ def test_names_replace_the_ids_of_groups():
     collection.update(Ranks([1], None, 3))
     with pytest.raises(ValueError, match="every task needs a group: pass group= to every update"):
         collection.breakdown()
+
+
+@pytest.mark.parametrize("names", [["a", "b"], {0: "a"}], ids=["list", "dict"])
+def test_every_group_that_occurs_needs_a_name(names):
+    collection = RankCollection(["mrr"])
+    collection.update(Ranks([1, 2], None, 3), group=torch.tensor([2, 0]))
+    with pytest.raises(
+        ValueError, match="names must have a name for every group that occurs; group 2 has none"
+    ):
+        collection.breakdown(names=names)
 
 
 @pytest.mark.filterwarnings("ignore:ranking tasks from")

@@ -82,16 +82,16 @@ def job_values(preds, target, indexes):
 
 
 @pytest.mark.filterwarnings("ignore:ranking tasks from")
-def test_a_list_that_processes_cut_is_one_query(pool):
+@pytest.mark.parametrize("bounds", [(0, 70, 200), (0, 0, 200), (0, 64, 128, 200)], ids=str)
+def test_a_list_that_processes_cut_is_one_query(bounds, pool):
     preds, target, indexes, _ = lists(queries=10)
     whole = RankCollection(NAMES)
     whole.update(preds, target, indexes=indexes, group=0)
-    for bounds in ((0, 70, 200), (0, 0, 200), (0, 64, 128, 200)):
-        parts = [slice(*ends) for ends in itertools.pairwise(bounds)]
-        given = [(preds[part], target[part], indexes[part]) for part in parts]
-        for values, arrays in pool.run(job_values, given):
-            assert values == bits(whole)
-            assert RankTable.from_numpy(arrays).rows.equal(whole.table().rows)
+    parts = [slice(*ends) for ends in itertools.pairwise(bounds)]
+    given = [(preds[part], target[part], indexes[part]) for part in parts]
+    for values, arrays in pool.run(job_values, given):
+        assert values == bits(whole)
+        assert RankTable.from_numpy(arrays).rows.equal(whole.table().rows)
 
 
 def test_repeats_of_a_sample_id_are_dropped_before_ranking():
@@ -195,16 +195,18 @@ def test_counts_cannot_store_lists():
         counts.merge_state(stored)
 
 
-def test_damaged_lists_raise_when_they_are_loaded():
+@pytest.mark.parametrize(
+    ("column", "value"), [("query", -3), ("count", 2), ("gain_bits", -1), ("weight_bits", -1)]
+)
+def test_damaged_lists_raise_when_they_are_loaded(column, value):
     metric = RankMetric("ap")
     metric.persistent(True)
     metric.update(PREDS, TARGET, indexes=[0] * 4)
     stored = torch.cat(list(metric.rows))
-    for column, value in (("query", -3), ("count", 2), ("gain_bits", -1), ("weight_bits", -1)):
-        rows = stored.clone()
-        setattr(Columns(rows), column, value)
-        with pytest.raises(RuntimeError, match="is not one that an update writes"):
-            RankMetric("ap").load_state_dict({"rows": rows})
+    rows = stored.clone()
+    setattr(Columns(rows), column, value)
+    with pytest.raises(RuntimeError, match="is not one that an update writes"):
+        RankMetric("ap").load_state_dict({"rows": rows})
 
 
 def test_weights_and_groups_are_those_of_the_relevant_items():

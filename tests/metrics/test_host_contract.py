@@ -239,17 +239,17 @@ def test_a_collection_is_made_like_one_of_the_host() -> None:
 
 
 @pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: kind.__name__)
-def test_constants_on_the_class_are_those_of_its_metrics(kind: type[RankMetric]) -> None:
+@pytest.mark.parametrize("name", ["higher_is_better", "plot_lower_bound", "plot_upper_bound"])
+def test_constants_on_the_class_are_those_of_its_metrics(name: str, kind: type[RankMetric]) -> None:
     required = {
-        name: 3
-        for name, one in inspect.signature(kind).parameters.items()
+        argument: 3
+        for argument, one in inspect.signature(kind).parameters.items()
         if one.default is one.empty
     }
     metric = kind(**required)
-    for name in ("higher_is_better", "plot_lower_bound", "plot_upper_bound"):
-        on_class = getattr(kind, name)
-        assert on_class is None or isinstance(on_class, bool | float)
-        assert on_class == getattr(metric, name)
+    on_class = getattr(kind, name)
+    assert on_class is None or isinstance(on_class, bool | float)
+    assert on_class == getattr(metric, name)
 
 
 BOUNDS = {

@@ -136,8 +136,10 @@ class TestNothing:
         (only,) = caught
         assert f"no relevant document in any of {len(qrels)} queries" in str(only.message)
 
-    def test_a_query_with_an_empty_list_counts_as_one_without_a_list(self):
+    @pytest.mark.parametrize(
+        "run", [{"q": {"d": 1.0}, "p": {}}, {"q": {"d": 1.0}}], ids=["empty list", "no list"]
+    )
+    def test_a_query_with_an_empty_list_counts_as_one_without_a_list(self, run):
         qrels = {"q": {"d": 1}, "p": {"d": 1}}
-        for run in ({"q": {"d": 1.0}, "p": {}}, {"q": {"d": 1.0}}):
-            with pytest.warns(RankMetricWarning, match="1 queries have no list in run.* 'p'"):
-                assert evaluate_run(qrels, run, "rr") == {"rr": 0.5}
+        with pytest.warns(RankMetricWarning, match="1 queries have no list in run.* 'p'"):
+            assert evaluate_run(qrels, run, "rr") == {"rr": 0.5}

@@ -247,12 +247,18 @@ def test_dict_entries_and_instances_are_taken_as_they_are():
     assert list(collection.keys()) == ["second", "first", "third"]
     assert [member.key for member in collection.values()] == ["mrr", "hits_at_3", "head_amri"]
     assert keys([HitsAtK(7), "mrr"], **options) == ["hits_at_7", "tail_pessimistic_z_mrr"]
-    for key in ("a/b", "A", "", "1x", 3):
-        with pytest.raises(ValueError, match=re.escape("key must match [a-z][a-z0-9_]*")):
-            RankCollection({key: "mrr"})
-    for entry in (3, None, ("mrr",)):
-        with pytest.raises(TypeError, match="a metric must be a RankDefinition"):
-            RankCollection([entry])
+
+
+@pytest.mark.parametrize("key", ["a/b", "A", "", "1x", 3], ids=str)
+def test_a_key_is_a_word_of_lower_case_letters(key):
+    with pytest.raises(ValueError, match=re.escape("key must match [a-z][a-z0-9_]*")):
+        RankCollection({key: "mrr"})
+
+
+@pytest.mark.parametrize("entry", [3, None, ("mrr",)], ids=str)
+def test_an_entry_of_another_type_is_an_error(entry):
+    with pytest.raises(TypeError, match="a metric must be a RankDefinition"):
+        RankCollection([entry])
 
 
 def test_keys_are_those_of_compute_in_order_with_prefix_and_postfix():
@@ -265,33 +271,47 @@ def test_keys_are_those_of_compute_in_order_with_prefix_and_postfix():
     assert [key for key, _ in collection.items()] == list(collection.keys())
 
 
-def test_monitor_is_the_key_and_the_direction_of_any_name():
+@pytest.fixture
+def monitored():
     names = "mrr mr z_mr tail_pessimistic_gmr p_mrr hits_at_3 rank_std tie_rate"
     collection = RankCollection(names.split(), prefix="val/")
     collection.add_metrics({"mine": MeanRank()})
-    for name, key, mode in (
-        *(
-            ("mrr", "mrr", "max"),
-            ("val/mrr", "mrr", "max"),
-            ("zmr", "z_mr", "max"),
-            ("val/hits@3", "hits_at_3", "max"),
-        ),
-        *(
-            ("tail.worst.gmr", "tail_pessimistic_gmr", "min"),
-            ("p_mrr", "p_mrr", "min"),
-            ("mine", "mine", "min"),
-        ),
-    ):
-        assert collection.monitor(name) == {"monitor": f"val/{key}", "mode": mode}
-        assert collection[name] is collection[key]
-    for name in ("rank_std", "std", "tie_rate"):
-        with pytest.raises(ValueError, match="no direction"):
-            collection.monitor(name)
-    for name, message in {
-        "z_mrr": "'z_mrr' is not in the collection; it has",
-        "nonsense": "unknown metric",
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            collection.monitor(name)
-        with pytest.raises(KeyError, match=message):
-            collection[name]
+    return collection
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "mode"),
+    [
+        ("mrr", "mrr", "max"),
+        ("val/mrr", "mrr", "max"),
+        ("zmr", "z_mr", "max"),
+        ("val/hits@3", "hits_at_3", "max"),
+        ("tail.worst.gmr", "tail_pessimistic_gmr", "min"),
+        ("p_mrr", "p_mrr", "min"),
+        ("mine", "mine", "min"),
+    ],
+)
+def test_monitor_is_the_key_and_the_direction_of_any_name(name, key, mode, monitored):
+    assert monitored.monitor(name) == {"monitor": f"val/{key}", "mode": mode}
+    assert monitored[name] is monitored[key]
+
+
+@pytest.mark.parametrize("name", ["rank_std", "std", "tie_rate"])
+def test_a_metric_without_a_direction_has_no_monitor(name, monitored):
+    with pytest.raises(ValueError, match="no direction"):
+        monitored.monitor(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("z_mrr", "'z_mrr' is not in the collection; it has"),
+        ("nonsense", "unknown metric"),
+    ],
+    ids=["z_mrr", "nonsense"],
+)
+def test_a_name_that_is_not_in_the_collection_raises(name, message, monitored):
+    with pytest.raises(ValueError, match=message):
+        monitored.monitor(name)
+    with pytest.raises(KeyError, match=message):
+        monitored[name]

@@ -130,14 +130,16 @@ BAD_UPDATES = [  # arguments, keywords and the message
 
 
 @pytest.mark.parametrize("make", [AveragePrecision, lambda: RankCollection(["mrr", "ndcg@2"])])
-def test_bad_queries_raise_before_the_state_changes(make):
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "message"), BAD_UPDATES, ids=[message for *_, message in BAD_UPDATES]
+)
+def test_bad_queries_raise_before_the_state_changes(arguments, keywords, message, make):
     metric = make()
     metric.update(SCORES, ANSWERS)
     before = bits(metric)
-    for arguments, keywords, message in BAD_UPDATES:
-        with pytest.raises((ValueError, TypeError), match=message):
-            metric.update(*arguments, **keywords)
-        assert bits(metric) == before, message
+    with pytest.raises((ValueError, TypeError), match=message):
+        metric.update(*arguments, **keywords)
+    assert bits(metric) == before, message
 
 
 def test_task_metrics_alone_take_different_weights_in_a_query():
@@ -183,18 +185,20 @@ def test_flat_scores_take_group_weight_and_ids_of_each_score():
     assert (flat.table().rows == whole.table().rows).all()
 
 
-def test_files_have_version_2_only_where_there_are_queries(tmp_path):
+@pytest.mark.parametrize(
+    ("target", "version"), [(RELEVANT, 2), (torch.tensor([0, 1, 2]), 1)], ids=["queries", "tasks"]
+)
+def test_files_have_version_2_only_where_there_are_queries(target, version, tmp_path):
     path = tmp_path / "a.npz"
-    for target, version in ((RELEVANT, 2), (torch.tensor([0, 1, 2]), 1)):
-        collection = RankCollection(["ap", "mrr"])
-        collection.update(SCORES, target, exclude=looked_up(RELEVANT))
-        collection.table().save(path)
-        with np.load(path) as file:
-            assert int(file["rank_table_version"]) == version
-            assert ("query" in file) == ("filtered" in file) == (version == 2)
-        loaded = RankTable.load(path)
-        assert (loaded.rows == collection.table().rows).all()
-        assert evaluate(loaded, metrics=["ap"])["ap"].hex() == bits(collection)["ap"]
+    collection = RankCollection(["ap", "mrr"])
+    collection.update(SCORES, target, exclude=looked_up(RELEVANT))
+    collection.table().save(path)
+    with np.load(path) as file:
+        assert int(file["rank_table_version"]) == version
+        assert ("query" in file) == ("filtered" in file) == (version == 2)
+    loaded = RankTable.load(path)
+    assert (loaded.rows == collection.table().rows).all()
+    assert evaluate(loaded, metrics=["ap"])["ap"].hex() == bits(collection)["ap"]
 
 
 def drawn(boost):
@@ -351,31 +355,34 @@ def test_the_median_is_that_of_first_ranks_in_every_rank_type(sizes, random):
 
 
 @pytest.mark.parametrize("name", ["mr", "median_rank"])
-def test_with_one_relevant_item_they_are_the_task_metrics(name):
+@pytest.mark.parametrize("size", [1, 2, 7, 40])
+@pytest.mark.parametrize("rank_type", ["realistic", "optimistic", "pessimistic"])
+def test_with_one_relevant_item_they_are_the_task_metrics(rank_type, size, name):
     generator = torch.Generator().manual_seed(0)
-    for size in (1, 2, 7, 40):
-        scores = torch.randint(0, 9, (size, 30), generator=generator).float()  # with ties
-        target = torch.randint(0, 30, (size,), generator=generator)
-        exclude = torch.rand(size, 30, generator=generator) < 0.3
-        exclude[torch.arange(size), target] = False
-        views = [
-            "base",
-            "normalized",
-            "adjusted_index",
-            "z_score",
-            *(["p_value"] if name == "mr" else []),
-        ]
-        for rank_type in ("realistic", "optimistic", "pessimistic"):
-            options = {
-                "views": views[:-1] if rank_type == "optimistic" else views,
-                "rank_types": rank_type,
-            }
-            both = (
-                evaluate(scores, target, one, exclude=exclude, **options)
-                for one in (name, f"first_{name}")
-            )
-            of_tasks, of_queries = (list(values.values()) for values in both)
-            assert of_queries == pytest.approx(of_tasks, rel=1e-12, nan_ok=True)
+    scores = torch.randint(0, 9, (size, 30), generator=generator).float()  # with ties
+    target = torch.randint(0, 30, (size,), generator=generator)
+    exclude = torch.rand(size, 30, generator=generator) < 0.3
+    exclude[torch.arange(size), target] = False
+    views = [
+        "base",
+        "normalized",
+        "adjusted_index",
+        "z_score",
+        *(["p_value"] if name == "mr" else []),
+    ]
+    options = {
+        "views": views[:-1] if rank_type == "optimistic" else views,
+        "rank_types": rank_type,
+    }
+    both = (
+        evaluate(scores, target, one, exclude=exclude, **options) for one in (name, f"first_{name}")
+    )
+    of_tasks, of_queries = (list(values.values()) for values in both)
+    assert of_queries == pytest.approx(of_tasks, rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", ["mr", "median_rank"])
+def test_with_one_relevant_item_their_moments_are_those_of_the_task_metrics(name):
     N = np.array([3, 8, 8, 100, 1])
     definition, task = (
         (d.FIRST_MEAN_RANK, MEAN_RANK) if name == "mr" else (d.FIRST_MEDIAN_RANK, MEDIAN_RANK)

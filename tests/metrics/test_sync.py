@@ -68,18 +68,23 @@ def job_values(shard: Shard, storage: str, taken: bool) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_any_sharding_has_the_bits_of_one_process(pool: WorkerPool, storage: str) -> None:
-    """Processes without data gather as often; drawn shardings have a replaced gather below."""
-    some = [[TAIL], [], [HEAD]]
-    for shards, taken in (
+@pytest.mark.parametrize(
+    ("shards", "taken"),
+    [
         ([[HEAD], [TAIL]], False),
-        (some, False),
-        (some, True),
+        ([[TAIL], [], [HEAD]], False),
+        ([[TAIL], [], [HEAD]], True),
         ([[], [], [], [HEAD, TAIL]], False),
-    ):
-        expected = of_one_process([HEAD, TAIL])
-        for found in pool.run(job_values, [(shard, storage, taken) for shard in shards]):
-            assert found == [expected] * 3
+    ],
+    ids=["two", "three", "three, members taken", "four"],
+)
+def test_any_sharding_has_the_bits_of_one_process(
+    shards: list[Shard], taken: bool, pool: WorkerPool, storage: str
+) -> None:
+    """Processes without data gather as often; drawn shardings have a replaced gather below."""
+    expected = of_one_process([HEAD, TAIL])
+    for found in pool.run(job_values, [(shard, storage, taken) for shard in shards]):
+        assert found == [expected] * 3
 
 
 @settings(max_examples=40, deadline=None)

@@ -115,17 +115,24 @@ def test_large_ranks_and_many_tasks(name):
     assert parse_name(name).definition.value(sample) == pytest.approx(float(want), rel=1e-13)
 
 
-def test_weighted_median_splits_where_the_weight_is_exactly_half():
-    for weights, want in [
+@pytest.mark.parametrize(
+    ("weights", "want"),
+    [
         ([1, 1, 2], 4.0),
         ([1, 2, 1], 3.0),
         ([3, 1, 1], 1.0),
         ([1, 1, 3], 5.0),
         ([1, 0, 1], 3.0),
-    ]:
-        tasks = [Task(r, r, 9, Fraction(w)) for r, w in zip([1, 3, 5], weights, strict=True)]
-        assert reference.value("median_rank", tasks) == want
-        assert computed(["median_rank"], tasks)["median_rank"] == want
+    ],
+    ids=str,
+)
+def test_weighted_median_splits_where_the_weight_is_exactly_half(weights, want):
+    tasks = [Task(r, r, 9, Fraction(w)) for r, w in zip([1, 3, 5], weights, strict=True)]
+    assert reference.value("median_rank", tasks) == want
+    assert computed(["median_rank"], tasks)["median_rank"] == want
+
+
+def test_half_of_the_weight_is_meant_up_to_rounding():
     # a tenth ten times is not 1 in binary: half is meant to 1e-12
     tasks = [Task(r, r, 99, Fraction(1, 10)) for r in range(1, 11)]
     assert computed(["median_rank"], tasks)["median_rank"] == 5.5
@@ -199,23 +206,26 @@ def test_rounding_leaves_half_a_unit_of_the_last_digit(text, low, high):
 
 @pytest.mark.parametrize("name", ["mrr", "hits_at_1", "hits_at_10", "auc", "mr"])
 @pytest.mark.parametrize("view", ["adjusted_index", "normalized", "z_score"])
-def test_sampling_bounds_the_normal_interval_of_any_ranks_with_that_mean(name, view):
-    for exponent in (1, 7):
-        random = np.random.default_rng(exponent)
-        counts = random.integers(20, 60, 100)
-        ranks = np.ceil(counts * random.random(100) ** exponent).astype(int)
-        base = evaluate(ranks, counts, [name])[name]
-        digits = f"{base:.12f}"
-        f = {"mrr": 1 / ranks, "mr": ranks, "auc": (counts - ranks) / (counts - 1)}.get(name)
-        f = (ranks <= int(name.rpartition("_")[2])).astype(float) if f is None else f
-        slope = (
-            adjust(base, name, counts, view=view) - adjust(base + 1e-3, name, counts, view=view)
-        ) / 1e-3
-        half = 1.959963984540054 * abs(slope) * f.std() / math.sqrt(100)
-        found = adjust(digits, name, counts, view=view).sampling
-        assert found >= half * (1 - 1e-6)
-        if name.startswith("hits"):
-            assert found == pytest.approx(half, rel=1e-6)
+@pytest.mark.parametrize("exponent", [1, 7], ids=["uniform ranks", "low ranks"])
+def test_sampling_bounds_the_normal_interval_of_any_ranks_with_that_mean(exponent, name, view):
+    random = np.random.default_rng(exponent)
+    counts = random.integers(20, 60, 100)
+    ranks = np.ceil(counts * random.random(100) ** exponent).astype(int)
+    base = evaluate(ranks, counts, [name])[name]
+    digits = f"{base:.12f}"
+    f = {"mrr": 1 / ranks, "mr": ranks, "auc": (counts - ranks) / (counts - 1)}.get(name)
+    f = (ranks <= int(name.rpartition("_")[2])).astype(float) if f is None else f
+    slope = (
+        adjust(base, name, counts, view=view) - adjust(base + 1e-3, name, counts, view=view)
+    ) / 1e-3
+    half = 1.959963984540054 * abs(slope) * f.std() / math.sqrt(100)
+    found = adjust(digits, name, counts, view=view).sampling
+    assert found >= half * (1 - 1e-6)
+    if name.startswith("hits"):
+        assert found == pytest.approx(half, rel=1e-6)
+
+
+def test_sampling_is_unknown_without_tasks_and_for_p_values():
     assert math.isnan(adjust("0.4", "mrr", 40).sampling)  # of how many tasks is not known
     assert math.isnan(adjust("0.4", "mrr", COUNTS, view="p_value").sampling)
 

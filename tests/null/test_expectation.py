@@ -111,37 +111,49 @@ def test_invariances(kind_p):
         assert DEFAULT_EXPECTATION.moments(metric, [7, 6, 9, 8]).variance > 0
 
 
-def test_monte_carlo_estimates_and_repeats():
-    N, weights = [12, 12, 12, 12, 9], [1, 2, 1, 1, 3.0]
-    provider = MonteCarloExpectation(samples=40_000, seed=3)
-    assert isinstance(provider, ExpectationProvider)
-    for metric in (
+@pytest.mark.parametrize(
+    "metric",
+    [
         d.RANK_MEDIAN_ABSOLUTE_DEVIATION,
         d.MEDIAN_RANK,
         d.INVERSE_MEAN_RANK,
         d.RANK_STANDARD_DEVIATION,
-    ):
-        exact = DEFAULT_EXPECTATION.moments(metric, N, weights)
-        estimate = provider.moments(metric, N, weights)
-        assert abs(estimate.mean - exact.mean) < 4 * math.sqrt(exact.variance / 40_000)
-        assert estimate.variance == pytest.approx(exact.variance, rel=0.05)
-        assert estimate == MonteCarloExpectation(40_000, 3).moments(metric, N, weights)
-        assert estimate != MonteCarloExpectation(40_000, 4).moments(metric, N, weights)
+    ],
+    ids=lambda metric: metric.name,
+)
+def test_monte_carlo_estimates_and_repeats(metric):
+    N, weights = [12, 12, 12, 12, 9], [1, 2, 1, 1, 3.0]
+    provider = MonteCarloExpectation(samples=40_000, seed=3)
+    exact = DEFAULT_EXPECTATION.moments(metric, N, weights)
+    estimate = provider.moments(metric, N, weights)
+    assert abs(estimate.mean - exact.mean) < 4 * math.sqrt(exact.variance / 40_000)
+    assert estimate.variance == pytest.approx(exact.variance, rel=0.05)
+    assert estimate == MonteCarloExpectation(40_000, 3).moments(metric, N, weights)
+    assert estimate != MonteCarloExpectation(40_000, 4).moments(metric, N, weights)
+
+
+def test_monte_carlo_of_many_tasks_and_of_constant_ranks():
+    provider = MonteCarloExpectation(samples=40_000, seed=3)
+    assert isinstance(provider, ExpectationProvider)
     # many tasks: only a few rank vectors fit in memory at once
     assert provider.moments(d.MEAN_RANK, [3] * 300).mean == pytest.approx(2, abs=1e-3)
     assert MonteCarloExpectation(10).moments(d.MEDIAN_RANK, [1, 1, 1]).variance == 0
 
 
-def test_precomputed_ignores_the_tasks_at_hand():
+@pytest.mark.parametrize(
+    "metric",
+    [d.MEAN_RECIPROCAL_RANK, d.RANK_MEDIAN_ABSOLUTE_DEVIATION],
+    ids=lambda metric: metric.name,
+)
+def test_precomputed_ignores_the_tasks_at_hand(metric):
+    stored = PrecomputedExpectation([5, 3, 9], weight=[1, 2, 1], count=[2, 1, 1])
+    expected = DEFAULT_EXPECTATION.moments(metric, [5, 5, 3, 9], [1, 1, 2, 1])
+    assert stored.moments(metric, [2]) == stored.moments(metric, [100] * 50, [2.0] * 50) == expected
+
+
+def test_precomputed_takes_any_provider_and_checks_its_numbers():
     stored = PrecomputedExpectation([5, 3, 9], weight=[1, 2, 1], count=[2, 1, 1])
     assert isinstance(stored, ExpectationProvider)
-    for metric in (d.MEAN_RECIPROCAL_RANK, d.RANK_MEDIAN_ABSOLUTE_DEVIATION):
-        expected = DEFAULT_EXPECTATION.moments(metric, [5, 5, 3, 9], [1, 1, 2, 1])
-        assert (
-            stored.moments(metric, [2])
-            == stored.moments(metric, [100] * 50, [2.0] * 50)
-            == expected
-        )
     sampled = PrecomputedExpectation([5, 3], provider=MonteCarloExpectation(50, 1))
     assert sampled.moments(d.MEAN_RANK, [9]) == MonteCarloExpectation(50, 1).moments(
         d.MEAN_RANK, [5, 3]
@@ -153,11 +165,11 @@ def test_precomputed_ignores_the_tasks_at_hand():
 @pytest.mark.parametrize(
     "provider", [ExactExpectation(), MonteCarloExpectation(10), PrecomputedExpectation([4])]
 )
-def test_no_null(provider):
-    for metric in (d.RANK_COUNT, d.TIE_RATE):
-        assert not provider.supports(metric)
-        with pytest.raises(ExpectationUnavailableError, match="no null"):
-            provider.moments(metric, [3])
+@pytest.mark.parametrize("metric", [d.RANK_COUNT, d.TIE_RATE], ids=lambda metric: metric.name)
+def test_no_null(metric, provider):
+    assert not provider.supports(metric)
+    with pytest.raises(ExpectationUnavailableError, match="no null"):
+        provider.moments(metric, [3])
 
 
 @pytest.mark.parametrize(

@@ -150,10 +150,16 @@ def test_weights_and_graded_labels_reach_monte_carlo() -> None:
 
 
 @pytest.mark.parametrize("name", ["z_mrr", "z_rr"])
-def test_candidates_of_unknown_number_have_no_moments_from_any_provider(name: Any) -> None:
-    for provider in (None, MonteCarloExpectation(10), Fixed(Moments(0.0, 1.0))):
-        with pytest.raises(ValueError, match="num_candidates"):
-            evaluate(Ranks([1, 2]), metrics=[RankMetric(name, expectation=provider)])
+@pytest.mark.parametrize(
+    "provider",
+    [None, MonteCarloExpectation(10), Fixed(Moments(0.0, 1.0))],
+    ids=["exact", "monte carlo", "fixed"],
+)
+def test_candidates_of_unknown_number_have_no_moments_from_any_provider(
+    provider: Any, name: Any
+) -> None:
+    with pytest.raises(ValueError, match="num_candidates"):
+        evaluate(Ranks([1, 2]), metrics=[RankMetric(name, expectation=provider)])
 
 
 def test_stored_counts_of_tasks_do_not_serve_queries() -> None:

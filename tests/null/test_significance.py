@@ -225,13 +225,16 @@ def test_better_values_are_rarer(definition):
 
 def test_which_metrics_have_a_p_value():
     assert all(definition.has_p_value for definition in MEANS + EXTREMES)
-    for definition in WITHOUT:
-        assert not definition.has_p_value
-        with pytest.raises(ValueError, match=definition.name):
-            log_p_value(definition, 1.0, [3, 4])
     assert not d.RankDefinition(
         "bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False
     ).has_p_value
+
+
+@pytest.mark.parametrize("definition", WITHOUT, ids=lambda definition: definition.name)
+def test_metrics_without_a_p_value_raise_their_name(definition):
+    assert not definition.has_p_value
+    with pytest.raises(ValueError, match=definition.name):
+        log_p_value(definition, 1.0, [3, 4])
 
 
 @pytest.mark.parametrize(
@@ -406,21 +409,28 @@ def test_far_tails_by_integer_convolution(p, steps, n):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_constant_has_p_one(weighted):
+@pytest.mark.parametrize(
+    ("definition", "N", "values"),
+    [
+        (d.hits_at(10), 4, (1.0, 1 - 1e-15)),
+        (d.hits_at(1), 1, (1.0, 1 - 1e-15)),
+        (d.MEAN_RANK, 1, (1.0, 1 - 1e-15)),
+        (MRR, 1, (1.0, 1 - 1e-15)),
+        (GMR, 1, (1.0, 1 - 1e-15)),
+        (d.power_mean_rank(3), 1, (1.0, 1 - 1e-15)),
+        (d.power_mean_rank(math.inf), 1, (1.0,)),
+    ],
+    ids=["hits@10", "hits@1", "mr", "mrr", "gmr", "power mean", "maximum"],
+)
+def test_a_constant_has_p_one(definition, N, values, weighted):
     weights = np.random.default_rng(0).random(49) + 0.01 if weighted else None
-    maximum = d.power_mean_rank(math.inf)
-    for definition in (
-        d.hits_at(10),
-        d.MEAN_RANK,
-        MRR,
-        GMR,
-        d.power_mean_rank(3),
-        maximum,
-        d.hits_at(1),
-    ):
-        N = [4 if definition.name == "hits_at_10" else 1] * 49
-        for value in (1.0, 1.0 if definition is maximum else 1 - 1e-15):
-            assert log_p_value(definition, value, N, weights) == 0.0
+    for value in values:
+        assert log_p_value(definition, value, [N] * 49, weights) == 0.0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_hits_among_few_candidates_have_p_one_and_no_z_score(weighted):
+    weights = np.random.default_rng(0).random(49) + 0.01 if weighted else None
     with warnings.catch_warnings(action="ignore"):
         values = trm.evaluate([1] * 49, 4, ["p_hits@10", "z_hits@10"], weight=weights)
     assert values["p_hits_at_10"] == trm.adjust(1.0, "hits@10", [4] * 49, view="p_value") == 1.0
@@ -500,11 +510,13 @@ def test_one_task_has_the_share_of_its_rank(N, share):
 
 @pytest.mark.parametrize("N", [300_000, 500_000, 524_288, 10**6])
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.64, 0.99])
-def test_the_rank_of_one_task_has_its_share(N, share):
+@pytest.mark.parametrize(
+    "definition", [d.MEAN_RANK, d.MEAN_AUC], ids=lambda definition: definition.name
+)
+def test_the_rank_of_one_task_has_its_share(definition, N, share):
     rank = round(share * N)
-    for definition in (d.MEAN_RANK, d.MEAN_AUC):
-        value = rank if definition is d.MEAN_RANK else (N - rank) / (N - 1)
-        assert p_value(definition, value, [N]) == pytest.approx(rank / N, rel=1e-9)
+    value = rank if definition is d.MEAN_RANK else (N - rank) / (N - 1)
+    assert p_value(definition, value, [N]) == pytest.approx(rank / N, rel=1e-9)
 
 
 @pytest.mark.parametrize("N", [10**6, 10**9], ids=str)
@@ -684,13 +696,13 @@ def test_tasks_of_a_single_candidate_have_p_one(name):
         assert list(evaluate([1, 1, 1], [1, 1, 1], [name]).values()) == [1.0]
 
 
-def test_a_step_function_of_a_user_has_the_p_value_of_hits():
+@pytest.mark.parametrize("value", [0.05, 0.1, 0.3])
+def test_a_step_function_of_a_user_has_the_p_value_of_hits(value):
     rng = np.random.default_rng(0)
     N, weights = rng.integers(20, 3000, 500), rng.choice([1.0, 2.0], 500)
     step = d.RankDefinition("step", f=lambda r: (r <= 10).double())
-    for value in (0.05, 0.1, 0.3):
-        want = upper_tail(d.hits_at(10), value, N, weights)
-        assert upper_tail(step, value, N, weights) == pytest.approx(want)
+    want = upper_tail(d.hits_at(10), value, N, weights)
+    assert upper_tail(step, value, N, weights) == pytest.approx(want)
 
 
 def test_a_simulated_p_value_is_the_same_each_time_and_states_its_error():

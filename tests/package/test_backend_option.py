@@ -25,7 +25,9 @@ FACTS = torch.tensor([[0, 0, 2, 0], [1, 0, 0, 0], [2, 0, 1, 0]])
 
 def accumulated(backend):
     ranking = RankAccumulator(SCORES[torch.arange(3), TARGET], TARGET, (3, 3), backend=backend)
-    return ranking.rank([SCORES[:, :2], SCORES[:, 2:]])
+    for chunk in (SCORES[:, :2], SCORES[:, 2:]):
+        ranking.update(chunk)
+    return ranking.compute()
 
 
 def updated(backend):

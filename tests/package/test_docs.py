@@ -49,14 +49,17 @@ TASKS = README[README.index("## Your task") : README.index("## Other libraries")
 CALLS = re.findall(r"`(from torchrankmetrics[\w.]* import [\w, ]+)`, then `([^`]+)`", TASKS)
 
 
-def test_names_of_the_task_table_are_importable_as_shown() -> None:
+@pytest.mark.parametrize(("statement", "call"), CALLS, ids=[call for _, call in CALLS])
+def test_names_of_the_task_table_are_importable_as_shown(statement: str, call: str) -> None:
+    made: dict[str, object] = {}
+    exec(statement, made)
+    called = set(re.findall(r"(\w+)\(", call)) - {"pipeline"}  # PyKEEN's
+    assert called, call
+    assert called <= set(made), call
+
+
+def test_the_task_table_has_eight_calls() -> None:
     assert len(CALLS) == TASKS.count("`from ") == 8
-    for statement, call in CALLS:
-        made: dict[str, object] = {}
-        exec(statement, made)
-        called = set(re.findall(r"(\w+)\(", call)) - {"pipeline"}  # PyKEEN's
-        assert called, call
-        assert called <= set(made), call
 
 
 def test_the_lightning_row_logs_a_number() -> None:

@@ -47,9 +47,12 @@ def test_every_public_name_completes() -> None:
     while completion := completer.complete("trm.", len(found)):
         found.add(completion.removeprefix("trm.").rstrip("()"))
     assert found >= NAMES
-    for name in MODULES:
-        module = importlib.import_module(f"torchrankmetrics.{name}")
-        assert set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_every_public_name_of_a_module_is_in_its_dir(name: str) -> None:
+    module = importlib.import_module(f"torchrankmetrics.{name}")
+    assert set(module.__all__) <= set(dir(module))
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -432,18 +432,22 @@ def test_every_label_is_readable(models: dict[str, RankCollection], style: str) 
                 )
 
 
-def test_colors_differ_for_every_kind_of_color_vision() -> None:
-    """Seen without one kind of cone (Machado et al. 2009, severity 1): the colors stay apart in red, green, blue."""
-    colors = [np.array(matplotlib.colors.to_rgb(color)) for color, _, _ in MARKS]
-    for seen in (
+@pytest.mark.parametrize(
+    "seen",
+    [
         [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
         [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
         [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
         [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
-    ):
-        linear = [np.clip(np.array(seen) @ color**2.2, 0, 1) ** (1 / 2.2) for color in colors]
-        for one, other in itertools.combinations(linear, 2):
-            assert np.abs(one - other).max() > 0.1
+    ],
+    ids=["full", "protanopia", "deuteranopia", "tritanopia"],
+)
+def test_colors_differ_for_every_kind_of_color_vision(seen: list[list[float]]) -> None:
+    """Seen without one kind of cone (Machado et al. 2009, severity 1): the colors stay apart in red, green, blue."""
+    colors = [np.array(matplotlib.colors.to_rgb(color)) for color, _, _ in MARKS]
+    linear = [np.clip(np.array(seen) @ color**2.2, 0, 1) ** (1 / 2.2) for color in colors]
+    for one, other in itertools.combinations(linear, 2):
+        assert np.abs(one - other).max() > 0.1
 
 
 def test_plots_draw_on_given_axes_and_values_that_are_undefined(

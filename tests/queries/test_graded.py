@@ -257,19 +257,28 @@ def test_a_threshold_is_of_query_metrics_with_binary_relevance():
     message = r"relevance_threshold is for query metrics.*'mrr' averages over ranking tasks"
     with pytest.raises(ValueError, match=message):
         RankCollection(["mrr", "ndcg"], relevance_threshold=2)
-    for threshold in (0, -1, math.inf, math.nan, "2"):
-        with pytest.raises(ValueError, match="relevance_threshold must be a label above 0"):
-            RankMetric("recall@10", relevance_threshold=threshold)
 
 
-def test_queries_whose_labels_are_below_the_threshold_are_reported():
+@pytest.mark.parametrize("threshold", [0, -1, math.inf, math.nan, "2"], ids=str)
+def test_a_threshold_must_be_a_label_above_zero(threshold):
+    with pytest.raises(ValueError, match="relevance_threshold must be a label above 0"):
+        RankMetric("recall@10", relevance_threshold=threshold)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "threshold"),
+    [(["rr", "ap", "ndcg"], 3), (["rr_rel_3"], 1)],
+    ids=["of the collection", "of a metric"],
+)
+def test_queries_whose_labels_are_below_the_threshold_are_reported(metrics, threshold):
     scores, labels = torch.rand(3, 4), torch.eye(3, 4) * torch.tensor([[1.0], [2.0], [3.0]])
-    for metrics, threshold in ((["rr", "ap", "ndcg"], 3), (["rr_rel_3"], 1)):
-        with pytest.warns(
-            match=r"^queries without a label of at least 3 are not counted"
-        ) as caught:
-            evaluate(scores, labels, metrics, relevance_threshold=threshold)
-        assert len(caught) == 1
+    with pytest.warns(match=r"^queries without a label of at least 3 are not counted") as caught:
+        evaluate(scores, labels, metrics, relevance_threshold=threshold)
+    assert len(caught) == 1
+
+
+def test_labels_below_the_threshold_are_reported_at_the_line_of_the_caller():
+    scores, labels = torch.rand(3, 4), torch.eye(3, 4) * torch.tensor([[1.0], [2.0], [3.0]])
     collection = RankCollection(["rr", "ap"], relevance_threshold=3)
     collection.update(scores, labels)
     with pytest.warns(match="without a label of at least 3") as caught:
@@ -389,7 +398,8 @@ def test_scikit_learn_and_torchmetrics_have_the_same_values(ties):
             assert values[key] == pytest.approx(theirs.compute().item(), rel=1e-5)
 
 
-def test_trec_eval_has_the_same_values_on_2000_runs():
+@pytest.mark.parametrize("ties", [False, True], ids=["untied", "tied"])
+def test_trec_eval_has_the_same_values_on_2000_runs(ties):
     """trec_eval has no ties: it sorts equal scores by the name of the document, descending."""
     measures = {
         "ndcg",
@@ -403,53 +413,59 @@ def test_trec_eval_has_the_same_values_on_2000_runs():
     }
     ours = ["ndcg", "ndcg_cut_3", "ndcg_cut_5", "map", "recip_rank"]
     ours += ["recall_5", "P_5", "success_1", "success_5", "Rprec"]
-    for ties in (False, True):
-        scores, labels = random_labels(11, size=1000, candidates=15, share=0.3, ties=ties)
-        order = scores.argsort(dim=1, descending=True, stable=True)
-        place = torch.empty_like(order).scatter_(1, order, torch.arange(15).expand(1000, 15))
-        names = [f"d{99 - i}" for i in range(15)]  # ties by descending name: the first column first
-        qrels = {
-            f"q{i}": {names[j]: int(x) for j, x in enumerate(row)}
-            for i, row in enumerate(labels.tolist())
-        }
-        run = {f"q{i}": dict(zip(names, row, strict=True)) for i, row in enumerate(scores.tolist())}
-        for level in (1, 2):
-            theirs = pytrec_eval.RelevanceEvaluator(
-                qrels, measures, relevance_level=level
-            ).evaluate(run)
-            some = (labels >= level).any(1)
-            got = RankCollection(ours, relevance_threshold=level)  # under their names
-            got.update(-place[some].double(), labels[some])
-            for key, value in zip(ours, got.compute().values(), strict=True):
-                want = np.mean([theirs[f"q{i}"][key] for i in range(1000) if some[i]])
-                assert value.item() == pytest.approx(want, rel=1e-9), (key, level, ties)
+    scores, labels = random_labels(11, size=1000, candidates=15, share=0.3, ties=ties)
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    place = torch.empty_like(order).scatter_(1, order, torch.arange(15).expand(1000, 15))
+    names = [f"d{99 - i}" for i in range(15)]  # ties by descending name: the first column first
+    qrels = {
+        f"q{i}": {names[j]: int(x) for j, x in enumerate(row)}
+        for i, row in enumerate(labels.tolist())
+    }
+    run = {f"q{i}": dict(zip(names, row, strict=True)) for i, row in enumerate(scores.tolist())}
+    for level in (1, 2):
+        theirs = pytrec_eval.RelevanceEvaluator(qrels, measures, relevance_level=level).evaluate(
+            run
+        )
+        some = (labels >= level).any(1)
+        got = RankCollection(ours, relevance_threshold=level)  # under their names
+        got.update(-place[some].double(), labels[some])
+        for key, value in zip(ours, got.compute().values(), strict=True):
+            want = np.mean([theirs[f"q{i}"][key] for i in range(1000) if some[i]])
+            assert value.item() == pytest.approx(want, rel=1e-9), (key, level, ties)
 
 
-def test_binary_metrics_ignore_gains():
-    ranks = np.array([[1, 3, 5], [2, 4, 6]])
-    binary, graded = (
-        QuerySample.ranked(ranks, 9),
-        QuerySample.ranked(ranks, 9, np.array([[3.0, 2.0, 1.0]] * 2)),
-    )
-    for one in (
+@pytest.mark.parametrize(
+    "one",
+    [
         d.recall_at(3),
         d.precision_at(3),
         d.rank_biased_precision(),
         d.average_precision(),
         d.R_PRECISION,
-    ):
-        assert (one.values(graded) == one.values(binary)).all()
-        assert one.null_moments(graded) == one.null_moments(binary)
-        assert query_p_value(one, graded) == query_p_value(one, binary)
+    ],
+    ids=lambda one: one.name,
+)
+def test_binary_metrics_ignore_gains(one):
+    ranks = np.array([[1, 3, 5], [2, 4, 6]])
+    binary, graded = (
+        QuerySample.ranked(ranks, 9),
+        QuerySample.ranked(ranks, 9, np.array([[3.0, 2.0, 1.0]] * 2)),
+    )
+    assert (one.values(graded) == one.values(binary)).all()
+    assert one.null_moments(graded) == one.null_moments(binary)
+    assert query_p_value(one, graded) == query_p_value(one, binary)
 
 
-def test_rank_biased_precision_needs_a_persistence():
+def test_the_default_persistence_is_0_8():
     assert d.rank_biased_precision().values(QuerySample.ranked(np.array([[2, 3]]), 9))[
         0
     ] == pytest.approx(0.288)
-    for p in (0, 1, -1, 2, math.nan, "half"):
-        with pytest.raises(ValueError, match="p must be a number between 0 and 1"):
-            d.rank_biased_precision(p)
+
+
+@pytest.mark.parametrize("p", [0, 1, -1, 2, math.nan, "half"], ids=str)
+def test_a_persistence_must_lie_between_zero_and_one(p):
+    with pytest.raises(ValueError, match="p must be a number between 0 and 1"):
+        d.rank_biased_precision(p)
 
 
 LABELS = [

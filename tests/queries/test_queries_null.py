@@ -102,14 +102,20 @@ def test_moments_of_ndcg_are_the_sums_over_every_place(k):
     assert variance == pytest.approx(float(m * spread * (N - m) / (N - 1) / ideal**2), rel=1e-13)
 
 
-def test_as_many_candidates_as_there_can_be():
+# a function of which nothing is known is summed as far as it must
+@pytest.mark.parametrize(
+    "definition",
+    [definition for definition, _ in METRICS if definition.name != "root"],
+    ids=lambda definition: definition.name,
+)
+def test_moments_of_as_many_candidates_as_there_can_be_are_finite(definition):
+    (mean,), (variance,) = definition.moments(np.array([(1 << 62) - 1]), [3])
+    assert np.isfinite(mean)
+    assert variance > 0
+
+
+def test_the_mean_of_as_many_candidates_as_there_can_be_is_a_harmonic_number():
     N = np.array([(1 << 62) - 1])
-    for definition, _ in METRICS:
-        # a function of which nothing is known is summed as far as it must
-        if definition.name != "root":
-            (mean,), (variance,) = definition.moments(N, [3])
-            assert np.isfinite(mean)
-            assert variance > 0
     (mean,), _ = d.first_reciprocal_rank().moments(N, [1])
     assert mean == pytest.approx((62 * np.log(2) + np.euler_gamma) / 2**62, rel=1e-12)
 
@@ -153,17 +159,19 @@ def test_p_is_the_share_of_all_outcomes_that_are_as_good(definition, value, weig
 
 
 @every_metric
-def test_with_one_relevant_item_p_is_the_share_of_all_ranks_that_are_as_good(definition, value):
+@pytest.mark.parametrize("ranks", [(1, 1, 1), (1, 3, 2), (2, 2, 4), (5, 1, 3), (5, 6, 4)], ids=str)
+def test_with_one_relevant_item_p_is_the_share_of_all_ranks_that_are_as_good(
+    ranks, definition, value
+):
     sizes = (5, 6, 4)
     every = 0.0
     for N in sizes:
         every = np.add.outer(every, [float(value((r,), N)) for r in range(1, N + 1)])
     sign = 1 if definition.higher_is_better else -1
-    for ranks in ((1, 1, 1), (1, 3, 2), (2, 2, 4), (5, 1, 3), (5, 6, 4)):
-        sample = untied(*((N, (r,)) for N, r in zip(sizes, ranks, strict=True)))
-        log_p, _ = query_p_value(definition, sample)
-        want = (sign * every >= sign * every[tuple(r - 1 for r in ranks)] - 1e-12).mean()
-        assert math.exp(log_p) == pytest.approx(want, rel=1e-9)
+    sample = untied(*((N, (r,)) for N, r in zip(sizes, ranks, strict=True)))
+    log_p, _ = query_p_value(definition, sample)
+    want = (sign * every >= sign * every[tuple(r - 1 for r in ranks)] - 1e-12).mean()
+    assert math.exp(log_p) == pytest.approx(want, rel=1e-9)
 
 
 class FallOut(d.QueryKind):
@@ -181,15 +189,19 @@ class FallOut(d.QueryKind):
         return mean, np.full(len(N), 0.01)
 
 
-def test_a_kind_of_a_user_has_no_shortcut_for_one_relevant_item():
-    definition = d.QueryDefinition("fall_out_at_2", kind=FallOut(), higher_is_better=False)
-    assert FallOut().as_task() is None
-    for sample, want in (
+@pytest.mark.parametrize(
+    ("sample", "want"),
+    [
         (untied((5, [1])), 2 / 5),
         (untied((5, [2]), (6, [1])), 2 / 15),
         (untied((5, [2]), (6, [5])), 2 / 5),
-    ):
-        assert math.exp(query_p_value(definition, sample)[0]) == pytest.approx(want, rel=1e-9)
+    ],
+    ids=["one query", "best of two queries", "two queries"],
+)
+def test_a_kind_of_a_user_has_no_shortcut_for_one_relevant_item(sample, want):
+    definition = d.QueryDefinition("fall_out_at_2", kind=FallOut(), higher_is_better=False)
+    assert FallOut().as_task() is None
+    assert math.exp(query_p_value(definition, sample)[0]) == pytest.approx(want, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +230,26 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
 
 
 @pytest.mark.parametrize("lift", [1.0, 2.0, 6.0])
-def test_p_of_hits_is_a_convolution_of_hypergeometric_distributions(lift):
+@pytest.mark.parametrize(
+    ("definition", "distribution", "places"),
+    [
+        (
+            d.recall_at(10),
+            lambda N, m: np.kron(hypergeom.pmf(range(m + 1), N, m, 10), np.eye(4 // m)[0]),
+            4,
+        ),
+        (d.precision_at(10), lambda N, m: hypergeom.pmf(range(m + 1), N, m, 10), 10),
+        (
+            d.success_at(10),
+            lambda N, m: np.array([hypergeom.pmf(0, N, m, 10), hypergeom.sf(0, N, m, 10)]),
+            1,
+        ),
+    ],
+    ids=["recall", "precision", "success"],
+)
+def test_p_of_hits_is_a_convolution_of_hypergeometric_distributions(
+    definition, distribution, places, lift
+):
     """200 queries of 1, 2 and 4 answers: recall in quarters, precision in tenths, success by ones."""
     random = np.random.default_rng(8)
     queries = list(
@@ -231,26 +262,13 @@ def test_p_of_hits_is_a_convolution_of_hypergeometric_distributions(lift):
     sample = untied(
         *((N, random.permutation(np.arange(1, int(N / lift) + 1))[:m]) for N, m in queries)
     )
-    for definition, distribution, places in (
-        (
-            d.recall_at(10),
-            lambda N, m: np.kron(hypergeom.pmf(range(m + 1), N, m, 10), np.eye(4 // m)[0]),
-            4,
-        ),
-        (d.precision_at(10), lambda N, m: hypergeom.pmf(range(m + 1), N, m, 10), 10),
-        (
-            d.success_at(10),
-            lambda N, m: np.array([hypergeom.pmf(0, N, m, 10), hypergeom.sf(0, N, m, 10)]),
-            1,
-        ),
-    ):
-        total = np.ones(1)
-        for N, m in queries:
-            total = np.convolve(total, distribution(N, m))
-        hits = round(definition.value(sample) * len(queries) * places)
-        assert math.exp(query_p_value(definition, sample)[0]) == pytest.approx(
-            total[hits:].sum(), rel=1e-9
-        )
+    total = np.ones(1)
+    for N, m in queries:
+        total = np.convolve(total, distribution(N, m))
+    hits = round(definition.value(sample) * len(queries) * places)
+    assert math.exp(query_p_value(definition, sample)[0]) == pytest.approx(
+        total[hits:].sum(), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("places", [(1, 1), (3, 40), (700, 2), (2500, 3100), (60, 4990)])
@@ -328,10 +346,14 @@ def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():
         query_p_value(d.QUERY_AUC, untied((2, [1, 2])))
 
 
-def test_a_perfect_model_has_the_probability_of_one_ranking():
+@pytest.mark.parametrize(
+    "definition",
+    [d.average_precision(), d.normalized_dcg(), d.QUERY_AUC],
+    ids=lambda definition: definition.name,
+)
+def test_a_perfect_model_has_the_probability_of_one_ranking(definition):
     sample = untied((400, range(1, 7)), (500, range(1, 5)), (450, range(1, 3)))
     want = -math.log(math.comb(400, 6) * math.comb(500, 4) * math.comb(450, 2))
-    for definition in (d.average_precision(), d.normalized_dcg(), d.QUERY_AUC):
-        log_p, error = query_p_value(definition, sample, samples=99)
-        assert log_p == pytest.approx(want, rel=1e-12)
-        assert error == 0
+    log_p, error = query_p_value(definition, sample, samples=99)
+    assert log_p == pytest.approx(want, rel=1e-12)
+    assert error == 0

@@ -178,33 +178,50 @@ def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_witho
     assert np.isnan(d.QUERY_AUC.null_moments(nothing).mean)
 
 
-def test_definitions_are_values():
-    for make, _ in CUT:
-        assert pickle.loads(pickle.dumps(make(7))) == make(7) != make(8)
-        assert hash(make(7)) == hash(make(7))
-        with pytest.raises(ValueError, match="k must be an int of at least 1"):
-            make(0)
+@pytest.mark.parametrize("make", [make for make, _ in CUT], ids=lambda make: make(7).name)
+def test_definitions_are_values(make):
+    assert pickle.loads(pickle.dumps(make(7))) == make(7) != make(8)
+    assert hash(make(7)) == hash(make(7))
+    with pytest.raises(ValueError, match="k must be an int of at least 1"):
+        make(0)
+
+
+def test_a_metric_of_a_user_is_a_function_of_ranks():
     assert not d.QueryDefinition("mr", f=Power(1)).higher_is_better
     below = d.QueryDefinition("below", f=WithCandidates(lambda r, n: (n - r) / n))
     assert below.values(sample_of((4, [(1, 2, 2)]), (9, [(3, 3, 1)]))).tolist() == [0.625, 6 / 9]
 
 
-def test_other_metrics_raise():
-    single = sample_of((3, [(1, 1, 1)]))
-    for message, call in (
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
         ("'mine' needs f=, a transform of ranks", lambda: d.QueryDefinition("mine")),
         ("name must match", lambda: d.QueryDefinition("recall@10", f=AtMost(10))),
         ("higher_is_better must be passed", lambda: d.QueryDefinition("flat", f=torch.ones_like)),
         ("not both", lambda: d.QueryDefinition("mine", f=AtMost(3), kind=d.R_PRECISION.kind)),
-        ("of queries must be one of 'expected'", lambda: d.R_PRECISION.values(single, "realistic")),
+        (
+            "of queries must be one of 'expected'",
+            lambda: d.R_PRECISION.values(sample_of((3, [(1, 1, 1)])), "realistic"),
+        ),
         (
             r"in 1..num_candidates < 2\^62; got 4 of 3",
             lambda: d.R_PRECISION.moments([5, 3], [5, 4]),
         ),
         ("got 0 of 5", lambda: d.R_PRECISION.moments([5], [0])),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
+    ],
+    ids=[
+        "no function",
+        "name",
+        "direction",
+        "function and kind",
+        "rank type",
+        "too many relevant",
+        "none relevant",
+    ],
+)
+def test_other_metrics_raise(message, call):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_values_of_queries_are_those_that_the_mean_is_of():

@@ -190,13 +190,17 @@ def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(backend
 
 @pytest.mark.parametrize("backend", ["torch", "numba"])
 @pytest.mark.parametrize("columns", [[0], [0, 4]], ids=["one", "several"])
-def test_excluded_nan_scores_do_not_count(backend, columns):
+@pytest.mark.parametrize(
+    "exclude",
+    [[[1, 2, 3, 4]], torch.tensor([[False, True, True, True, True]])],
+    ids=["columns", "mask"],
+)
+def test_excluded_nan_scores_do_not_count(exclude, backend, columns):
     scores = torch.tensor([[0.5, torch.nan, torch.nan, torch.nan, 0.6]])
-    for exclude in ([[1, 2, 3, 4]], torch.tensor([[False, True, True, True, True]])):
-        ranks = rank_scores(scores, [columns], exclude=exclude, backend=backend)
-        assert ranks.optimistic.tolist() == [1] * len(columns)
-        assert ranks.pessimistic.tolist() == [1] * len(columns)
-        assert ranks.num_candidates.tolist() == [1, 2][: len(columns)]
+    ranks = rank_scores(scores, [columns], exclude=exclude, backend=backend)
+    assert ranks.optimistic.tolist() == [1] * len(columns)
+    assert ranks.pessimistic.tolist() == [1] * len(columns)
+    assert ranks.num_candidates.tolist() == [1, 2][: len(columns)]
 
 
 @needs_numba

@@ -284,16 +284,14 @@ def test_ranks_do_not_depend_on_the_precision_of_float32_products(mode, similari
     assert torch.equal(found.columns, expected)
 
 
-def test_ranks_do_not_depend_on_autocast():
+@pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
+def test_ranks_do_not_depend_on_autocast(similarity):
     queries, candidates = (torch.randn(n, 64) for n in (64, 500))
     target = torch.arange(64)
-    for similarity in SIMILARITIES:
-        expected = rank_embeddings(queries, candidates, target, similarity=similarity).columns
-        with torch.autocast("cpu", torch.bfloat16):
-            found = rank_embeddings(
-                queries, candidates, target, similarity=similarity, backend="torch"
-            )
-        assert torch.equal(found.columns, expected)
+    expected = rank_embeddings(queries, candidates, target, similarity=similarity).columns
+    with torch.autocast("cpu", torch.bfloat16):
+        found = rank_embeddings(queries, candidates, target, similarity=similarity, backend="torch")
+    assert torch.equal(found.columns, expected)
 
 
 def test_a_product_of_too_little_precision_is_an_error(monkeypatch):
@@ -316,26 +314,26 @@ def test_a_product_of_too_little_precision_is_an_error(monkeypatch):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("d", [1, 8, 128, 2000])
-def test_the_errors_of_products_are_far_below_their_bound(similarity, backend, dtype, d):
+@pytest.mark.parametrize("kind", ["normal", "positive", "far from 0"])
+def test_the_errors_of_products_are_far_below_their_bound(kind, similarity, backend, dtype, d):
     generator = torch.Generator().manual_seed(d)
-    for kind in ("normal", "positive", "far from 0"):
-        queries, candidates = (
-            torch.randn(n, d, generator=generator, dtype=torch.float64) for n in (16, 300)
-        )
-        if kind == "positive":
-            queries, candidates = queries.abs() / 3, candidates.abs() / 7
-        if kind == "far from 0":
-            queries, candidates = queries + 30, candidates + 30
-        candidates *= 2.0 ** torch.randint(-9, 9, (300, 1), generator=generator)
-        given_, shelf = tiles.prepared(queries, Candidates(candidates), similarity, backend)
-        tile = shelf.tile(slice(None))
-        product = tile.product(dtype)
-        row, column = (x.flatten() for x in torch.where(torch.ones(16, 300, dtype=torch.bool)))
-        found = product.scores(given_, torch.arange(16)).double()[row, column]
-        score = tile.scores(given_, row, column)
-        wanted = SIMILARITIES[similarity].approximated(score, given_.norm[row])
-        bound = product.error(given_.norm[row], wanted)
-        assert float(((found - wanted).abs() / bound).max()) < 0.35
+    queries, candidates = (
+        torch.randn(n, d, generator=generator, dtype=torch.float64) for n in (16, 300)
+    )
+    if kind == "positive":
+        queries, candidates = queries.abs() / 3, candidates.abs() / 7
+    if kind == "far from 0":
+        queries, candidates = queries + 30, candidates + 30
+    candidates *= 2.0 ** torch.randint(-9, 9, (300, 1), generator=generator)
+    given_, shelf = tiles.prepared(queries, Candidates(candidates), similarity, backend)
+    tile = shelf.tile(slice(None))
+    product = tile.product(dtype)
+    row, column = (x.flatten() for x in torch.where(torch.ones(16, 300, dtype=torch.bool)))
+    found = product.scores(given_, torch.arange(16)).double()[row, column]
+    score = tile.scores(given_, row, column)
+    wanted = SIMILARITIES[similarity].approximated(score, given_.norm[row])
+    bound = product.error(given_.norm[row], wanted)
+    assert float(((found - wanted).abs() / bound).max()) < 0.35
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -390,14 +388,14 @@ def test_compiled_functions_are_those_of_torch(B, N, d, dtype):
     assert len(listed[0]) == int(found[1].sum())
 
 
-def test_equal_candidates_tie_and_no_other():
+@pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
+def test_equal_candidates_tie_and_no_other(similarity):
     generator = torch.Generator().manual_seed(3)
     queries, candidates = (torch.randn(n, 200, generator=generator) for n in (64, 3000))
     candidates[1000:2000] = candidates[:1000]
     target = torch.randint(0, 1000, (64,), generator=generator)
-    for similarity in SIMILARITIES:
-        ranks = rank_embeddings(queries, candidates, target, similarity=similarity, chunk_size=999)
-        assert torch.equal(ranks.pessimistic, ranks.optimistic + 1)
+    ranks = rank_embeddings(queries, candidates, target, similarity=similarity, chunk_size=999)
+    assert torch.equal(ranks.pessimistic, ranks.optimistic + 1)
 
 
 def test_candidates_store_norms_and_are_rejected_when_they_have_changed():

@@ -101,18 +101,20 @@ def test_a_batch_split_in_any_way_has_the_same_ranks(rows, of_target, of_exclude
 @pytest.mark.parametrize("shape", [(1, 5), (2, 5), (3, 1), (2, 2), (4, 2), (2, 7)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
 @pytest.mark.parametrize("point", ENTRY_POINTS)
-def test_integers_with_two_dimensions_are_never_read(point, dtype, shape):
+@pytest.mark.parametrize(
+    "convert", [torch.Tensor.clone, torch.Tensor.numpy], ids=["tensor", "array"]
+)
+def test_integers_with_two_dimensions_are_never_read(convert, point, dtype, shape):
     B = shape[0]
     scores, call = torch.rand(B, N), ENTRY_POINTS[point]
     integers = torch.zeros(shape, dtype=dtype)
-    for convert in (torch.Tensor.clone, torch.Tensor.numpy):
-        for name, arguments in (
-            ("target", (convert(integers), None)),
-            ("exclude", (torch.zeros(B, dtype=torch.int64), convert(integers))),
-        ):
-            remedies = rf"{name}\.tolist\(\) if these are the columns of every row"
-            with pytest.raises(ValueError, match=f"{name} must not be integers.*{remedies}"):
-                call(scores, *arguments)
+    for name, arguments in (
+        ("target", (convert(integers), None)),
+        ("exclude", (torch.zeros(B, dtype=torch.int64), convert(integers))),
+    ):
+        remedies = rf"{name}\.tolist\(\) if these are the columns of every row"
+        with pytest.raises(ValueError, match=f"{name} must not be integers.*{remedies}"):
+            call(scores, *arguments)
 
 
 @pytest.mark.parametrize("B", [1, 2, 3])
@@ -173,9 +175,14 @@ def test_labels_of_one_are_no_gains_and_labels_of_exclude_are_ignored():
         rank_scores(torch.rand(1, N), grades)
     with pytest.raises(TypeError, match="exclude as a list must hold the columns of every row"):
         rank_scores(torch.rand(1, N), [0], exclude=[{1: 1}])
-    for mixed in ([{1: 1}, [2]], [[2], {1: 1}]):
-        with pytest.raises(TypeError, match="target as a list must hold the columns of every row"):
-            rank_scores(torch.rand(2, N), mixed)
+
+
+@pytest.mark.parametrize(
+    "mixed", [[{1: 1}, [2]], [[2], {1: 1}]], ids=["labels first", "columns first"]
+)
+def test_rows_are_all_labels_or_all_columns(mixed):
+    with pytest.raises(TypeError, match="target as a list must hold the columns of every row"):
+        rank_scores(torch.rand(2, N), mixed)
 
 
 def test_weights_and_groups_of_pairs_are_of_tasks_and_of_labels_of_rows():
@@ -366,15 +373,21 @@ def test_every_kind_is_read_as_the_plain_one_or_is_an_error(reader):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_every_entry_reads_arrays_and_checks_tensors(entry):
+@pytest.mark.parametrize("kind", ["packed field", "big-endian", "gradient"])
+def test_every_entry_reads_arrays(kind, entry):
     plain, call = ENTRIES[entry]
     expected = repr(call(plain))
-    for kind in ("packed field", "big-endian", "gradient"):
-        assert repr(call(SAME[kind](plain))) == expected
-    for kind in ("masked array", "sparse", "quantized"):
-        make, remedy = WRONG[kind]
-        with pytest.raises((TypeError, ValueError), match=ERROR + remedy):
-            call(make(plain))
+    assert repr(call(SAME[kind](plain))) == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("kind", ["masked array", "sparse", "quantized"])
+def test_every_entry_checks_tensors(kind, entry):
+    plain, call = ENTRIES[entry]
+    make, remedy = WRONG[kind]
+    with pytest.raises((TypeError, ValueError), match=ERROR + remedy):
+        call(make(plain))
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])

@@ -73,12 +73,15 @@ def test_ids_may_be_large():
     assert ranks_of_lists([[big, 0], [big - 1, big]], [[0], [big]]).optimistic.tolist() == [2, 2]
 
 
-def test_rows_without_a_relevant_item_are_empty_queries():
-    for number in (None, 100):
-        ranks = ranks_of_lists(LISTS, [[4], []], number)
-        assert evaluate(ranks, metrics=["rr"], empty_queries="zero") == {"rr": 0.5}
-        with pytest.warns(RankMetricWarning, match="without a relevant item"):
-            assert evaluate(ranks, metrics=["rr"]) == {"rr": 1.0}
+@pytest.mark.parametrize("number", [None, 100], ids=str)
+def test_rows_without_a_relevant_item_are_empty_queries(number):
+    ranks = ranks_of_lists(LISTS, [[4], []], number)
+    assert evaluate(ranks, metrics=["rr"], empty_queries="zero") == {"rr": 0.5}
+    with pytest.warns(RankMetricWarning, match="without a relevant item"):
+        assert evaluate(ranks, metrics=["rr"]) == {"rr": 1.0}
+
+
+def test_a_row_without_a_pair_is_not_a_query():
     pairs = ranks_of_lists(LISTS, ([0], [4]))  # a row without a pair is not a query
     assert evaluate(pairs, metrics=["rr"], empty_queries="zero") == {"rr": 1.0}
 

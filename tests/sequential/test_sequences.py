@@ -59,15 +59,15 @@ def capital_by_hand(values, sizes, total, mean):
     return after
 
 
-def test_capital_is_that_of_a_plain_loop_on_both_sides():
+@pytest.mark.parametrize("mean", [0.2, 0.5, 0.9])
+def test_capital_is_that_of_a_plain_loop_on_both_sides(mean):
     rng = np.random.default_rng(0)
     values, sizes = rng.random(30), rng.integers(1, 5, 30).astype(float)
     total = float(sizes.sum()) + 7
-    for mean in (0.2, 0.5, 0.9):
-        part = Drawn(values, sizes, total)
-        above, below = (np.exp(log_capital(part, mean, above=above)) for above in (True, False))
-        assert above == pytest.approx(capital_by_hand(values, sizes, total, mean))
-        assert below == pytest.approx(capital_by_hand(1 - values, sizes, total, 1 - mean))
+    part = Drawn(values, sizes, total)
+    above, below = (np.exp(log_capital(part, mean, above=above)) for above in (True, False))
+    assert above == pytest.approx(capital_by_hand(values, sizes, total, mean))
+    assert below == pytest.approx(capital_by_hand(1 - values, sizes, total, 1 - mean))
 
 
 @pytest.mark.parametrize("name", POPULATIONS)

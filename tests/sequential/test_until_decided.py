@@ -299,24 +299,35 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
     assert not WEAK_TABLE.is_partial
 
 
-def test_metrics_that_a_part_cannot_bound_raise_by_name():
-    tenth = WithCandidates(lambda r, n: (r <= 0.1 * n).double(), min_candidates=10)
-    for metric, message in (
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
         ("gmr", "'gmr' is not a mean over tasks"),
         ("adjusted_mrr", "'adjusted_mrr' must be requested in its base view"),
         (RankMetric("mrr", average="macro"), "micro average"),
         ("tail_mrr", "of one side"),
-        (RankDefinition("f", f=tenth), "depends on num_candidates"),
+        (
+            RankDefinition(
+                "f", f=WithCandidates(lambda r, n: (r <= 0.1 * n).double(), min_candidates=10)
+            ),
+            "depends on num_candidates",
+        ),
         (QueryDefinition("own", f=lambda r: 1 / r), "is not a mean over tasks"),
-    ):
-        with pytest.raises(ValueError, match=message) as reported:
-            SequentialEvaluation(9, metric=metric, threshold=0.5)
-        assert (
-            "'mrr'" in str(reported.value)
-            or "base view" in message
-            or "side" in message
-            or "micro" in message
-        )
+    ],
+    ids=["gmr", "adjusted_mrr", "macro mrr", "tail_mrr", "of num_candidates", "of queries"],
+)
+def test_metrics_that_a_part_cannot_bound_raise_by_name(metric, message):
+    with pytest.raises(ValueError, match=message) as reported:
+        SequentialEvaluation(9, metric=metric, threshold=0.5)
+    assert (
+        "'mrr'" in str(reported.value)
+        or "base view" in message
+        or "side" in message
+        or "micro" in message
+    )
+
+
+def test_a_metric_without_bounds_needs_num_candidates():
     with pytest.raises(ValueError, match=r"'mr' is not bounded.*num_candidates"):
         SequentialEvaluation(9, metric="mr", threshold=5)
     until = SequentialEvaluation(9, metric="mr", threshold=5, num_candidates=20)
@@ -352,14 +363,21 @@ def test_bad_input_is_rejected_before_anything_is_scored():
     assert model.requested == []
     with pytest.raises(ValueError, match="differ in num_candidates"):
         rank_sequentially(*model.both, TRIPLES, None, baseline=WEAK_TABLE, **QUIET)
-    until = SequentialEvaluation(9, threshold=0.5)
-    for ids, message in ((torch.tensor([9]), "from 0 to 8; got 9"), (None, "got none")):
-        with pytest.raises(ValueError, match=message):
-            until.update(Ranks([1], None, 9), sample_id=ids)
     with pytest.raises(ValueError, match="query must be"):
         SequentialEvaluation(0, threshold=0.5)
     with pytest.raises(TypeError, match=r"must be a torch\.distributed\.ProcessGroup, got str"):
         SequentialEvaluation(9, threshold=0.5, process_group="all")
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [(torch.tensor([9]), "from 0 to 8; got 9"), (None, "got none")],
+    ids=["too large", "missing"],
+)
+def test_sample_ids_are_those_of_the_tasks(ids, message):
+    until = SequentialEvaluation(9, threshold=0.5)
+    with pytest.raises(ValueError, match=message):
+        until.update(Ranks([1], None, 9), sample_id=ids)
 
 
 def job(several):

@@ -199,13 +199,17 @@ def test_bad_values_raise():
         study.save("/tmp/{dataset}/{model}/{seed}.npz")
     with pytest.raises(ValueError, match="cluster must be 'auto' or None"):
         study.table("mrr", cluster="group")
-    for wrong, error in (
-        ([1.0], TypeError),
-        ({"q": "x"}, TypeError),
-        ({"q": float("inf")}, ValueError),
-    ):
-        with pytest.raises(error, match="values of m on d, seed 0 must"):
-            study.add_values(wrong, metric="mrr", model="m", dataset="d")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [([1.0], TypeError), ({"q": "x"}, TypeError), ({"q": float("inf")}, ValueError)],
+    ids=["list", "text", "infinite"],
+)
+def test_values_of_queries_are_finite_numbers_by_query(wrong, error):
+    _, study = studies()
+    with pytest.raises(error, match="values of m on d, seed 0 must"):
+        study.add_values(wrong, metric="mrr", model="m", dataset="d")
 
 
 def test_a_page_shows_values_and_has_no_files_to_verify(tmp_path):

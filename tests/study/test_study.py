@@ -355,28 +355,47 @@ def test_bad_options_are_reported(options: dict[str, object], message: str) -> N
         study_of(datasets=("small",)).table(**options)  # type: ignore[arg-type]
 
 
-def test_bad_styles_and_pairs_are_named() -> None:
-    study = study_of("ab", datasets=("small",))
-    missing = r"\('hits@10', 'a'\) is missing; available: \('hits_at_10', 'a'\)"
-    layouts = "rows must be one of 'models', 'datasets'; got 'cells'"
-    for call, error, message in (
-        (lambda: study.table().with_layout(rows="cells"), ValueError, layouts),
-        (lambda: study.table().to_markdown(digits=-1), ValueError, "digits must be an int"),
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
         (
-            lambda: study.difference("a", "a"),
+            lambda study: study.table().with_layout(rows="cells"),
+            ValueError,
+            "rows must be one of 'models', 'datasets'; got 'cells'",
+        ),
+        (
+            lambda study: study.table().to_markdown(digits=-1),
+            ValueError,
+            "digits must be an int",
+        ),
+        (
+            lambda study: study.difference("a", "a"),
             ValueError,
             "a and b must be two models, got 'a' twice",
         ),
-        (lambda: study.summary("hits@10")["hits@10", "a"], KeyError, missing),
         (
-            lambda: study.difference("a", "b")["nations"],
+            lambda study: study.summary("hits@10")["hits@10", "a"],
+            KeyError,
+            r"\('hits@10', 'a'\) is missing; available: \('hits_at_10', 'a'\)",
+        ),
+        (
+            lambda study: study.difference("a", "b")["nations"],
             KeyError,
             "'nations' is missing; available: small",
         ),
-        (RankStudy().table, ValueError, r"the study has no runs: add\("),
-    ):
-        with pytest.raises(error, match=message):
-            call()
+    ],
+    ids=["layout", "digits", "pair", "average", "dataset"],
+)
+def test_bad_styles_and_pairs_are_named(
+    call: Callable[[RankStudy], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        call(study_of("ab", datasets=("small",)))
+
+
+def test_a_study_without_runs_has_no_table() -> None:
+    with pytest.raises(ValueError, match=r"the study has no runs: add\("):
+        RankStudy().table()
 
 
 def test_tied_scores_are_not_beyond_chance() -> None:

@@ -62,14 +62,20 @@ def test_files_have_any_order_of_columns_and_ignore_others_with_one_notice(tmp_p
     assert torch.equal(table.rows, FULL.rows)
 
 
-def test_frames_and_files_of_all_columns_come_back():
-    flagged = Ranks([1, 2], None, 5, filtered=True)
-    for table in (
+@pytest.mark.parametrize(
+    "table",
+    [
         FULL,
-        RankTable.from_ranks(flagged, query=[1, 1]),
+        RankTable.from_ranks(Ranks([1, 2], None, 5, filtered=True), query=[1, 1]),
         RankTable.from_ranks(Ranks([3, 1])),
-    ):
-        assert torch.equal(RankTable.from_pandas(table.to_pandas()).rows, table.rows)
+    ],
+    ids=["all columns", "queries", "ranks alone"],
+)
+def test_frames_of_all_columns_come_back(table):
+    assert torch.equal(RankTable.from_pandas(table.to_pandas()).rows, table.rows)
+
+
+def test_frames_have_words_for_sides_and_gaps_for_groups():
     assert FULL.to_pandas()["side"].tolist() == ["head", "tail", "none"]
     assert FULL.to_pandas()["group"].isna().tolist() == [False, True, False]
 
@@ -161,7 +167,14 @@ def test_a_quoted_cell_may_have_several_lines(tmp_path):
         assert RankTable.load(path).rows[:, 0].tolist() == [1, 2]
 
 
-def test_without_candidates_base_values_are_those_with_candidates_and_others_raise(tmp_path):
+@pytest.mark.parametrize("metric", ["amri", "z_mrr", "p_mrr", "normalized_mr", "auc", "z_rr"])
+def test_without_candidates_other_values_raise(metric):
+    low, high = torch.tensor([1, 4, 2, 9]), torch.tensor([3, 4, 2, 9])
+    with pytest.raises(ValueError, match="num_candidates is needed"):
+        evaluate(Ranks(low, high), metrics=metric)
+
+
+def test_without_candidates_base_values_are_those_with_candidates(tmp_path):
     low, high = torch.tensor([1, 4, 2, 9]), torch.tensor([3, 4, 2, 9])
     unknown, known = Ranks(low, high), Ranks(low, high, 50)
     metrics = [
@@ -180,9 +193,6 @@ def test_without_candidates_base_values_are_those_with_candidates_and_others_rai
         (1 / 2 + 1 / 4 + 1 / 2 + 1 / 9) / 4
     )
     assert list(evaluate(unknown)) == ["mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10"]
-    for metric in ("amri", "z_mrr", "p_mrr", "normalized_mr", "auc", "z_rr"):
-        with pytest.raises(ValueError, match="num_candidates is needed"):
-            evaluate(unknown, metrics=metric)
     RankTable.from_ranks(unknown).save(tmp_path / "ranks.npz")
     both = RankTable.concatenate(
         [RankTable.load(tmp_path / "ranks.npz"), RankTable.from_ranks(known)]

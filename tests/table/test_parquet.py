@@ -149,7 +149,7 @@ def test_columns_that_cannot_be_read_are_named(columns, message, tmp_path):
         RankTable.from_parquet(path)
 
 
-def test_other_files_and_versions_raise(tmp_path, monkeypatch):
+def test_damaged_files_and_empty_folders_raise(tmp_path):
     path = tmp_path / "a.parquet"
     RankTable.from_numpy(FULL).to_parquet(path)
     content = path.read_bytes()
@@ -157,24 +157,35 @@ def test_other_files_and_versions_raise(tmp_path, monkeypatch):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"a\.parquet is not a whole Parquet file of ranks"):
             RankTable.from_parquet(path)
-    for version, message in (
-        (b"99", "its rank_table_version is 99; this library reads 1, 2"),
-        (b"1", "its rank_table_version is 1, but files of its columns have at least 4"),
-    ):
-        pq.write_table(
-            pa.table(FULL).replace_schema_metadata({b"rank_table_version": version}), path
-        )
-        with pytest.raises(ValueError, match=message):
-            RankTable.load(path)
-    monkeypatch.chdir(tmp_path)  # an empty path is not the working directory
-    for missing in ("missing.parquet", ""):
-        for load in (RankTable.load, RankTable.from_parquet):
-            with pytest.raises(FileNotFoundError):
-                load(missing)
     (tmp_path / "void").mkdir()
     for nothing in (tmp_path / "void", []):
         with pytest.raises(ValueError, match=r"there is no \.parquet file to read in"):
             RankTable.from_parquet(nothing)
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (b"99", "its rank_table_version is 99; this library reads 1, 2"),
+        (b"1", "its rank_table_version is 1, but files of its columns have at least 4"),
+    ],
+    ids=["later", "too early"],
+)
+def test_versions_that_do_not_fit_the_columns_raise(version, message, tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(FULL).replace_schema_metadata({b"rank_table_version": version}), path)
+    with pytest.raises(ValueError, match=message):
+        RankTable.load(path)
+
+
+@pytest.mark.parametrize("missing", ["missing.parquet", ""], ids=["missing", "empty path"])
+@pytest.mark.parametrize(
+    "load", [RankTable.load, RankTable.from_parquet], ids=["load", "from_parquet"]
+)
+def test_missing_files_raise(load, missing, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # an empty path is not the working directory
+    with pytest.raises(FileNotFoundError):
+        load(missing)
 
 
 def test_a_small_file_that_would_take_much_memory_is_rejected_until_the_caller_allows_it(tmp_path):

@@ -405,9 +405,18 @@ def test_a_small_file_that_would_take_much_memory_is_an_error_until_the_caller_a
     assert len(RankTable.load(path, max_bytes=81 * n + 1000)) == n
     claimed(path, (20_000_000,), 20_000_000)
     assert "max_bytes=1073741824" in error_of_loading(path)
-    for wrong, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
-        with pytest.raises(error, match="max_bytes must be an int"):
-            RankTable.load(path, max_bytes=wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)],
+    ids=["zero", "negative", "float", "bool"],
+)
+def test_max_bytes_is_a_positive_int(wrong, error, tmp_path):
+    path, n = tmp_path / "a.npz", 300_000
+    claimed(path, (n,), n)
+    with pytest.raises(error, match="max_bytes must be an int"):
+        RankTable.load(path, max_bytes=wrong)
 
 
 @pytest.mark.parametrize(
@@ -460,24 +469,22 @@ def test_a_long_header_is_an_error_that_does_not_advise_to_unpickle(tmp_path):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_pipe_can_be_loaded_and_is_bounded(name, tmp_path):
+@pytest.mark.parametrize("max_bytes", [1 << 20, 500])
+def test_a_pipe_can_be_loaded_and_is_bounded(max_bytes, name, tmp_path):
     table = table_of(0, 20)
     table.save(tmp_path / name)
     content = (tmp_path / name).read_bytes()
-    for max_bytes in (1 << 20, 500):
-        read, write = os.pipe()
-        os.write(write, content)
-        os.close(write)
-        if max_bytes > len(content):
-            assert torch.equal(
-                RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes).rows, table.rows
-            )
-        else:
-            with pytest.raises(
-                ValueError, match="take at least 501 bytes of memory, and max_bytes=500:"
-            ):
-                RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes)
-        os.close(read)
+    read, write = os.pipe()
+    os.write(write, content)
+    os.close(write)
+    if max_bytes > len(content):
+        assert torch.equal(RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes).rows, table.rows)
+    else:
+        with pytest.raises(
+            ValueError, match="take at least 501 bytes of memory, and max_bytes=500:"
+        ):
+            RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes)
+    os.close(read)
 
 
 def test_a_file_keeps_its_mode_and_a_symbolic_link_its_target(tmp_path):

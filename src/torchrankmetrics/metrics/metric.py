@@ -81,8 +81,8 @@ class RankMetric(RowOwner, Metric):
             metrics except (N)DCG. Another one than 1 is part of the name: ``recall_at_10_rel_2``.
         empty_queries (str, default None): for query metrics, queries without a relevant item are
             left out with a warning (None), left out ("skip"), count as 0 ("zero", as in trec_eval
-            and torchmetrics), or raise ("error"). ``query_auc`` and metrics where lower is better have
-            no such value: "zero" leaves these queries out.
+            and torchmetrics), or raise ("error"). ``query_auc`` and metrics where lower is better
+            have no such value: "zero" leaves these queries out.
         storage (str, default "ranks"): "ranks" stores all rows; "counts" merges equal rows, which
             bounds the memory by the number of distinct rows. Values are the same.
         **kwargs (options of torchmetrics): options of ``torchmetrics.Metric``.

@@ -100,23 +100,23 @@ def _warn_of_ties(base: "Measure", low: float, high: float, analysis: "Analysis"
 
 
 def warn_of_nothing(analysis: "Analysis", measures: "Iterable[Measure]") -> None:
-    """Warn if there is no ranking task at all, or none of a side that measures need."""
+    """Warn if there is no ranking task at all, or none of the sides that measures need."""
     if not analysis.has_rows:
         warn(
             "0 ranking tasks were given, so that values are NaN: check that the dataset, its split "
             "or the loader is not empty"
         )
         return
-    requested = {measure.side for measure in measures} - {"both"}
-    if not requested:
+    requested = sorted({measure.side for measure in measures})
+    if not requested or "both" in requested:
         return
     codes = Columns(analysis.all_rows).side
     given = [side for side in TASK_SIDES if SIDE_CODES[side] in codes]
-    if missing := sorted(requested.difference(given)):
+    if not set(requested) & set(given):
         warn(
-            f"0 ranking tasks have side {' or '.join(missing)}, so that values of this side are "
-            f"NaN: the tasks have side {' and '.join(given) or 'none'}. Pass sides='both', or sides "
-            "of the tasks"
+            f"0 ranking tasks have side {' or '.join(requested)}, so that values are NaN: the "
+            f"tasks have side {' and '.join(given) or 'none'}. Pass sides='both', or sides of the "
+            "tasks"
         )
 
 
@@ -165,8 +165,8 @@ def warn_of_rows(analysis: "Analysis", rows: Rows, flags: int) -> None:
         )
     if flags & fault.NAN and analysis.num_nan:
         warn(
-            f"{analysis.num_nan} of {int(Columns(analysis.task_rows).count.sum())} ranking tasks have "
-            "NaN scores, which count against the model: a NaN target ranks last, a NaN candidate "
+            f"{analysis.num_nan} of {int(Columns(analysis.task_rows).count.sum())} ranking tasks "
+            "have NaN scores, which count against the model: a NaN target ranks last, a NaN candidate "
             "above the target. So values may be too low. Check the model: "
             "torch.isnan(scores).any(). With similarity='cosine' a zero vector (norm 0) is the "
             "usual cause"
