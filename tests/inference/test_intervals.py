@@ -400,7 +400,7 @@ def test_one_task_or_cluster_is_too_little(name):
         collection.update(Ranks([3 + len(options)], None, 40), group=1)
         with pytest.raises(ValueError, match="at least 2 independent tasks or clusters"):
             collection.confidence_intervals(method="bootstrap", **options)
-    with pytest.raises(TypeError, match="cluster must hold integers"):
+    with pytest.raises(TypeError, match="cluster must contain integers"):
         collection.confidence_intervals(method="bootstrap", cluster=[0.5])
 
 

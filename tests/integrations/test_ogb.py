@@ -139,13 +139,13 @@ P, N = torch.zeros(2), torch.zeros(2, 3)
 BOTH = {"y_pred_pos": P, "y_pred_neg": N}
 BAD = [
     (lambda: Evaluator("ogbl-citation"), "name must be one of 'ogbl-ppa'"),
-    (lambda: evaluate({"y_pred_pos": P}), r"may hold .* got \['y_pred_pos'\]"),
+    (lambda: evaluate({"y_pred_pos": P}), r"may contain .* got \['y_pred_pos'\]"),
     (lambda: evaluate({**BOTH, "eval_metric": ["mrr"]}), "got"),
     (lambda: evaluate(BOTH, 4), "num_candidates must not"),
     (lambda: Evaluator("ogbl-ddi").eval({"y_pred_pos": P[:0], "y_pred_neg": P}), "at least one"),
     (
         lambda: Evaluator("ogbl-vessel").eval({**BOTH, "y_pred_neg": P[:0]}),
-        "y_pred_neg must hold at least one",
+        "y_pred_neg must contain a negative",
     ),
     (lambda: Ranks.from_negatives(P, [P]), "a vector for each of 2 positives, without"),
     (

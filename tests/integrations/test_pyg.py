@@ -239,7 +239,7 @@ BAD = {
     "twice": (
         lambda: ranks_of_predictions([[1, 1]], EDGES, 3),
         ValueError,
-        "pred_index_mat must hold no destination",
+        "pred_index_mat must contain no destination",
     ),
     "listed": (
         lambda: ranks_of_predictions(TOP, EDGES, 1),

@@ -276,7 +276,7 @@ BAD = [
         r"tail_.* must be \(201, M\)",
     ),
     (other_numbers, ValueError, "sources must number their triples alike"),
-    (of_training, ValueError, "evaluation_factory must hold all triples evaluated"),
+    (of_training, ValueError, "evaluation_factory must contain all triples evaluated"),
     (
         lambda d: evaluated(d, sampled(d), **RESTRICTED),
         ValueError,

@@ -221,7 +221,12 @@ def test_bad_arguments_raise_before_the_state_changes():
     three = torch.rand(3)
     for target, indexes, error, text in (
         (torch.tensor([0, 1]), torch.zeros(3).long(), ValueError, "must have one shape"),
-        (torch.tensor([0, 2, 1]), torch.zeros(3).long(), ValueError, "hold 0 and 1, got 2"),
+        (
+            torch.tensor([0, 2, 1]),
+            torch.zeros(3).long(),
+            ValueError,
+            "target must be 0 or 1, got 2",
+        ),
         (torch.tensor([0, 1, 1]), torch.zeros(3), TypeError, "indexes"),
     ):
         with pytest.raises(error, match=text):

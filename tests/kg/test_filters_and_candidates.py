@@ -179,7 +179,7 @@ BAD = [
     (
         {"known": KnownTriples(TRIPLES, TEST[:1] + E)},
         IndexError,
-        r"known must hold entities in \[0, 7\), the columns of the scores; it has \d+",
+        r"known must contain entities in \[0, 7\), the columns of the scores; it has \d+",
     ),
 ]  # fmt: skip
 

@@ -131,7 +131,7 @@ VALUES = [
         "query 7 has 3 rows here, 0 of them true; it must be whole",
     ),
     (lambda: long(candidate=[0, 1, 1, 0, 1]), "candidate 1 comes twice in query 7"),
-    (lambda: long(query=[7, 7, 7, -3, -3]), "query must hold ids of at least 0, got -3"),
+    (lambda: long(query=[7, 7, 7, -3, -3]), "query must contain ids of at least 0, got -3"),
     (lambda: long(score=[1, 2]), r"columns must be \(T,\), all of one length; got query \(5,\)"),
     (
         lambda: long(score=[[1]] * 5),
@@ -141,7 +141,7 @@ VALUES = [
         lambda: long(exclude=[False] * 5),
         r"columns must be among .*, with the first four; got .*, exclude",
     ),
-    (lambda: long(side=["left"] * 5), "side must hold numbers, or head and tail"),
+    (lambda: long(side=["left"] * 5), "side must contain numbers, or head and tail"),
     (lambda: long(side=[1, 5, 1, 1, 1]), "side must be 0 .* got 5 in row 1"),
     (lambda: long(weight=[1, 1, -1, 1, 1]), "weight must be finite and not negative"),
     (
@@ -173,11 +173,17 @@ INDICES = [
         r"relations in \[0, num_relations\) = \[0, 2\), got 2",
     ),
     (lambda: triples(lambda h, r: ZEROS(len(h), 1)), "target"),
-    (lambda: aligned([[0, 1], [9, 1]]), r"pairs must hold left entities in \[0, 9\), got 9"),
-    (lambda: aligned([[0, 11]]), r"pairs must hold right entities in \[0, 11\), got 11"),
-    (lambda: aligned(known=[[0, 11]]), "known must hold right entities"),
-    (lambda: answered(torch.tensor([[0, 1], [2, -1]])), "hard must hold ids of at least 0, got -1"),
-    (lambda: KnownFacts(FACT, [[0, 0, 1, -1]]), r"facts\[1\] must hold ids of at least 0, got -1"),
+    (lambda: aligned([[0, 1], [9, 1]]), r"pairs must contain left entities in \[0, 9\), got 9"),
+    (lambda: aligned([[0, 11]]), r"pairs must contain right entities in \[0, 11\), got 11"),
+    (lambda: aligned(known=[[0, 11]]), "known must contain right entities"),
+    (
+        lambda: answered(torch.tensor([[0, 1], [2, -1]])),
+        "hard must contain ids of at least 0, got -1",
+    ),
+    (
+        lambda: KnownFacts(FACT, [[0, 0, 1, -1]]),
+        r"facts\[1\] must contain ids of at least 0, got -1",
+    ),
 ]
 TYPES = [
     (lambda: KnownPositives([[0.5]], [1]), "queries"),
@@ -202,8 +208,8 @@ TYPES = [
     ),
     (lambda: aligned(left=[[0.0] * D] * 9), "left must be a torch.Tensor or an array .* got list"),
     (lambda: aligned(left=ZEROS(9, D).long()), "queries and candidates must share a float dtype"),
-    (lambda: long(true=[0, 0, 2, 1, 0]), "true must hold booleans, or 0 and 1; got int64"),
-    (lambda: long(score=[1j] * 5), "score must hold real numbers"),
+    (lambda: long(true=[0, 0, 2, 1, 0]), "true must contain booleans, or 0 and 1; got int64"),
+    (lambda: long(score=[1j] * 5), "score must contain real numbers"),
     (
         lambda: triples(SCORES, batchsize=1),
         r"rank_triples\(\) .*'batchsize'; did you mean 'batch_size'",

@@ -59,10 +59,10 @@ TYPE_ERRORS = [
     (lambda: RankDefinition("x", f=lambda r: 1 / math.log2(r + 1)), r"torch\.log2"),
     (lambda: RankDefinition("x", f=lambda r: 1 / r if r <= 10 else 0), r"torch\.where\(r <= 10"),
     (lambda: RankDefinition("x", optimum="1"), "^optimum must be a number or None, got '1'"),
-    (lambda: evaluate([1, 2], [4.0, 4.0]), "num_candidates must hold integers"),
+    (lambda: evaluate([1, 2], [4.0, 4.0]), "num_candidates must contain integers"),
     (lambda: evaluate([1, 2], 4, wheels=4), "wheels"),
     (lambda: evaluate(), "takes ranks .*or scores"),
-    (lambda: evaluate(["a"]), "ranks must hold numbers, got text such as 'a'"),
+    (lambda: evaluate(["a"]), "ranks must contain numbers, got text such as 'a'"),
     (
         lambda: trm.rank_triples(None, "x", [[0, 0, 1]], None),
         "^score_heads must be a function.*got 'x'",
@@ -73,7 +73,7 @@ TYPE_ERRORS = [
     ),
     (lambda: RankTable.concatenate(3), "^tables must be a sequence of RankTables, got 3"),
     (lambda: RankTable.from_numpy(3), "^arrays must be a dict of arrays by name, got int"),
-    (lambda: MeanRank().moments([4, 4], weight="zzz"), "^weight must hold numbers, got str"),
+    (lambda: MeanRank().moments([4, 4], weight="zzz"), "^weight must contain numbers, got str"),
     (lambda: RankCollection(["mrr"]).merge_state(MeanRank()), "other must be a RankCollection"),
     (
         lambda: trm.HitsAtK(top_k=3),
@@ -276,7 +276,7 @@ BAD_UPDATES = {
     ),
     "group of floats": (
         TypeError,
-        "group must hold integers, got torch.float",
+        "group must contain integers, got torch.float",
         {"group": [0.5, 1.0]},
     ),
     "group too long": (
@@ -284,7 +284,7 @@ BAD_UPDATES = {
         r"group must be .*\(2,\).*\(3,\)",
         {"group": torch.tensor([1, 2, 3])},
     ),
-    "group of bools": (TypeError, "group must hold integers", {"group": [True, False]}),
+    "group of bools": (TypeError, "group must contain integers", {"group": [True, False]}),
     "group on another device": (
         ValueError,
         "group must be on",
@@ -292,7 +292,7 @@ BAD_UPDATES = {
     ),
     "sample id of floats": (
         TypeError,
-        "sample_id must hold integers",
+        "sample_id must contain integers",
         {"sample_id": torch.tensor([0.0, 1.0])},
     ),
     "one sample id for all": (ValueError, "sample_id must be", {"sample_id": 3}),
@@ -307,7 +307,7 @@ BAD_UPDATES = {
         "weight must be finite.*inf for task 1",
         {"weight": torch.tensor([1.0, math.inf])},
     ),
-    "weight of bools": (TypeError, "weight must hold real numbers", {"weight": [True, False]}),
+    "weight of bools": (TypeError, "weight must contain real numbers", {"weight": [True, False]}),
     "weight too long": (ValueError, r"weight must be .*\(3,\)", {"weight": [1.0, 1.0, 1.0]}),
 }
 

@@ -342,7 +342,7 @@ def test_queries_that_no_update_names_are_rejected_where_they_are_counted(
 ) -> None:
     """A negative query is a hash of the answers of one row of scores, of which none may be missing."""
     metric = make()
-    with pytest.raises(RuntimeError, match="1 queries lack answers that came in the same update"):
+    with pytest.raises(RuntimeError, match="1 queries lack relevant items of the same update"):
         metric.load_state_dict({"rows": changed("query", query)})
     assert not metric.state_dict()
     metric.persistent(True)

@@ -89,14 +89,14 @@ def test_a_nan_never_helps():
 
 PAIRS = (torch.tensor([0, 0]), torch.tensor([0, 1]))
 BAD_UPDATES = [  # arguments, keywords and the message
-    ((SCORES, ([0, 1, 0], [1, 2, 1])), {}, "more answers than"),
+    ((SCORES, ([0, 1, 0], [1, 2, 1])), {}, "more of them than"),
     ((SCORES, RELEVANT * SCORES), {"exclude": looked_up(RELEVANT)}, "different labels"),
     ((SCORES, PAIRS), {"weight": [1.0, 2.0]}, "differ in weight"),
     ((SCORES, PAIRS), {"group": [1, 2]}, "differ in .*group"),
     ((SCORES[:2], [0, 1]), {"query": [5, 5], "weight": [1.0, 2.0]}, "differ in weight"),
-    ((SCORES, [0, 1, 2]), {"query": [1, -1, 2]}, "query must hold ids of at least 0"),
+    ((SCORES, [0, 1, 2]), {"query": [1, -1, 2]}, "query must contain ids of at least 0"),
     ((SCORES, PAIRS), {"query": [1, 2]}, r"query must be \(3,\)"),
-    ((SCORES, [0, 1, 2]), {"query": [0.5, 1.0, 2.0]}, "query must hold integers"),
+    ((SCORES, [0, 1, 2]), {"query": [0.5, 1.0, 2.0]}, "query must contain integers"),
     ((SCORES, RELEVANT * -2.0), {}, "labels of at least 0, got -2.0"),
     ((SCORES, RELEVANT / 0.0), {}, "labels of at least 0, got"),
     ((SCORES, RELEVANT.long()), {}, r"target.tolist\(\).*target.bool\(\)"),
@@ -116,7 +116,7 @@ BAD_UPDATES = [  # arguments, keywords and the message
         "must not contain relevant items",
     ),
     ((Ranks([1, 3], None, 4),), {"query": 0}, "filtered=True"),
-    ((Ranks([2, 2], None, 4, filtered=False),), {"query": 0}, "more answers than"),
+    ((Ranks([2, 2], None, 4, filtered=False),), {"query": 0}, "more of them than"),
     ((Ranks([1, 2], [3, 2], 4, filtered=False),), {"query": 0}, "tied with each other"),
     ((Ranks([1, 3], None, [4, 5], filtered=False),), {"query": 0}, "differ in num_cand"),
     ((SCORES[0], RELEVANT[0]), {"indexes": [0] * 4, "query": 1}, "query must not be given"),
@@ -519,7 +519,7 @@ def test_rows_keep_that_exclude_held_their_item(tmp_path):
     assert evaluate(loaded, metrics=["mrr"])["mrr"] == collection.compute()["mrr"]
     collection.add_metrics(["recall@1"])
     for call in (collection.compute, lambda: evaluate(loaded, metrics=["recall@1"])):
-        with pytest.raises(ValueError, match="exclude must not hold relevant items"):
+        with pytest.raises(ValueError, match="exclude must not contain relevant items"):
             call()
     # equal ranks count together, whatever the form of exclude was
     both = RankCollection(["mrr"])

@@ -7,7 +7,9 @@ from torch._subclasses import FakeTensorMode
 from torchrankmetrics import RankCollection, RankMetric, rank_embeddings, rank_scores
 
 SCORES, TARGET = torch.rand(4, 6), torch.tensor([0, 1, 2, 3])
-NO_VALUES = r"must hold values, got a tensor without \(of torch\.export, a FakeTensorMode or torch"
+NO_VALUES = (
+    r"must contain values, got a tensor without \(of torch\.export, a FakeTensorMode or torch"
+)
 
 
 class Model(torch.nn.Module):

@@ -84,7 +84,7 @@ MESSAGES = {
     ),
     "floating columns": (
         lambda: rank_scores(SCORES, tensor([0.0, 1.0])),
-        "target must hold integers, got torch.float32: pass target.long(), or labels of the shape of "
+        "target must contain integers, got torch.float32: pass target.long(), or labels of the shape of "
         "scores, (2, 3)",
     ),
     "one query": (
@@ -110,12 +110,12 @@ MESSAGES = {
     ),
     "text as ids": (
         lambda: KnownTriples([["a", "r", "b"]]),
-        "triples[0] must hold numbers, got text such as 'a'; number the names first, for example by "
+        "triples[0] must contain numbers, got text such as 'a'; number the names first, for example by "
         "pandas.factorize(names)[0]",
     ),
     "text as sample ids": (
         lambda: RankTable.from_ranks(Ranks([1, 2], None, 5), sample_id=["x", "y"]),
-        "sample_id must hold numbers, got text such as 'x'",
+        "sample_id must contain numbers, got text such as 'x'",
     ),
     "known triples as exclude": (
         lambda: rank_scores(SCORES, ROW, exclude=KNOWN),

@@ -334,7 +334,7 @@ def test_exclude_that_holds_relevant_items_raises_at_compute(device):
         collection = RankCollection(["mrr", "rr"]).to(device)
         with standin.no_waiting():
             collection.update(scores, target, exclude=exclude)
-        with pytest.raises(ValueError, match=r"exclude must not hold relevant items.*2 of 3"):
+        with pytest.raises(ValueError, match=r"exclude must not contain relevant items.*2 of 3"):
             collection.compute()
         of_tasks = RankCollection(["mrr"]).to(device)
         of_tasks.update(scores, target, exclude=exclude)

@@ -169,7 +169,7 @@ BAD = {
     "bool ranks": (
         ranks([True, True], None, 4),
         TypeError,
-        "optimistic must hold integers, got torch.bool",
+        "optimistic must contain integers, got torch.bool",
     ),
     "float counts": (ranks([1], [2], [5.0]), TypeError, "num_candidates"),
     "two dimensions": (ranks([[1]], None, 5), ValueError, r"optimistic.*\(1, 1\)"),

@@ -170,10 +170,10 @@ def test_labels_of_one_are_no_gains_and_labels_of_exclude_are_ignored():
     grades = csr_array(np.array([[0, -3, 0, 0, 0]]))
     assert rank_scores(torch.rand(1, N), [0], exclude=grades).num_candidates.tolist() == [4]
     with pytest.raises(
-        ValueError, match=r"target must hold finite labels of at least 0, got -3\.0"
+        ValueError, match=r"target must contain finite labels of at least 0, got -3\.0"
     ):
         rank_scores(torch.rand(1, N), grades)
-    with pytest.raises(TypeError, match="exclude as a list must hold the columns of every row"):
+    with pytest.raises(TypeError, match="exclude as a list must contain the columns of every row"):
         rank_scores(torch.rand(1, N), [0], exclude=[{1: 1}])
 
 
@@ -181,7 +181,7 @@ def test_labels_of_one_are_no_gains_and_labels_of_exclude_are_ignored():
     "mixed", [[{1: 1}, [2]], [[2], {1: 1}]], ids=["labels first", "columns first"]
 )
 def test_rows_are_all_labels_or_all_columns(mixed):
-    with pytest.raises(TypeError, match="target as a list must hold the columns of every row"):
+    with pytest.raises(TypeError, match="target as a list must contain the columns of every row"):
         rank_scores(torch.rand(2, N), mixed)
 
 

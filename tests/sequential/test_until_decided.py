@@ -351,7 +351,7 @@ def test_bad_input_is_rejected_before_anything_is_scored():
         ({"threshold": 0.5, "alpha": 5}, "alpha must be in"),
         ({"baseline": WEAK_TABLE.select(side="tail")}, "lacks .* and is not marked as a sample"),
         ({"baseline": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id of baseline .* got none"),
-        ({"baseline": shifted}, "sample_id of baseline must hold the indices"),
+        ({"baseline": shifted}, "sample_id of baseline must contain the indices"),
         ({"score_baseline": (model.tails, None)}, "the same sides as the model"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -85,10 +85,13 @@ def test_frames_have_words_for_sides_and_gaps_for_groups():
     [
         (
             ["rank", "1", "2.5"],
-            "rank must hold integers, got 2.5 in line 3; ranks of ties .* optimistic and pessim",
+            "rank must contain integers, got 2.5 in line 3; ranks of ties .* optimistic and pessim",
         ),
-        (["rank", "1", "one"], "rank must hold numbers; got 'one' in line 3"),
-        (["rank,group", "1,one"], "group must hold numbers: number names .*; got 'one' in line 2"),
+        (["rank", "1", "one"], "rank must contain numbers; got 'one' in line 3"),
+        (
+            ["rank,group", "1,one"],
+            "group must contain numbers: number names .*; got 'one' in line 2",
+        ),
         (["rank;group", "1;2"], "cells must be separated by commas or tabs, got 'rank;group'"),
         (["rank,name", '1,"a', "2,b", "3,c"], "line 2: a quote is not closed"),
         (["rank,name", "1,x", '2,"a"b'], "line 3: ',' expected after '\"'"),
@@ -96,9 +99,9 @@ def test_frames_have_words_for_sides_and_gaps_for_groups():
             ["rank,num_candidates", "3,-1"],
             "num_candidates must be at least 1; leave an unknown column out; got -1 in line 2",
         ),
-        (["rank", "1", "1_0"], "rank must hold numbers; got '1_0' in line 3"),
-        (["rank", "1", "\u0661\u0662"], "rank must hold numbers; got .* in line 3"),
-        (["rank,weight", "1,1_0.5"], "weight must hold numbers; got '1_0.5' in line 2"),
+        (["rank", "1", "1_0"], "rank must contain numbers; got '1_0' in line 3"),
+        (["rank", "1", "\u0661\u0662"], "rank must contain numbers; got .* in line 3"),
+        (["rank,weight", "1,1_0.5"], "weight must contain numbers; got '1_0.5' in line 2"),
         (["rank", "1", "1" * 401], "rank must have at most 400 characters; got 401 in line 3"),
         (["Rank"], "columns must contain rank, .*; got Rank; write names in lower case"),
         (
@@ -110,9 +113,9 @@ def test_frames_have_words_for_sides_and_gaps_for_groups():
             "num_candidates must have a value in every row, got none in line 2",
         ),
         (["rank,group", "", "1,2", "", "1"], "line 5 must have 2 cells as the header, got 1"),
-        (["rank,nan", "1,true", "2,yes"], "nan must hold numbers, or true and false"),
+        (["rank,nan", "1,true", "2,yes"], "nan must contain numbers, or true and false"),
         (["rank,nan", "1,true", "2,3"], "nan must be true or false; got 3 in line 3"),
-        (["rank,sample_id", "1,1e300"], "sample_id must hold integers"),
+        (["rank,sample_id", "1,1e300"], "sample_id must contain integers"),
         (
             ["rank,filtered", "1,true"],
             "filtered and raw must be false in rows without a query; got True in line 2",

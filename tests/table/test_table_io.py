@@ -143,7 +143,7 @@ def test_the_rows_of_a_side_are_selected_and_groups_are_given_to_a_copy():
         assert str(getattr(one.with_group(7), left)) == str(getattr(one, left))
     with pytest.raises(ValueError, match=r"group must be \(tasks,\) = \(3,\)"):
         one.with_group([1, 2])
-    with pytest.raises(TypeError, match="group must hold integers"):
+    with pytest.raises(TypeError, match="group must contain integers"):
         one.with_group([1.0, 2.0, 3.0])
 
 
@@ -178,10 +178,14 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"optimistic": [1.0, 2.0]}, TypeError, "optimistic must hold integers, got torch.float64"),
-        ({"side": ["head", "tail"]}, TypeError, "side must hold numbers"),
-        ({"weight": ["a", "b"]}, TypeError, "weight must hold real numbers"),
-        ({"nan": [0, 1]}, TypeError, "nan must hold booleans, got int64"),
+        (
+            {"optimistic": [1.0, 2.0]},
+            TypeError,
+            "optimistic must contain integers, got torch.float64",
+        ),
+        ({"side": ["head", "tail"]}, TypeError, "side must contain numbers"),
+        ({"weight": ["a", "b"]}, TypeError, "weight must contain real numbers"),
+        ({"nan": [0, 1]}, TypeError, "nan must contain booleans, got int64"),
         ({"optimistic": 1}, ValueError, r"optimistic must be \(tasks,\), got shape \(\)"),
         (
             {"pessimistic": [1]},

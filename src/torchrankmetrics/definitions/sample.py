@@ -228,7 +228,7 @@ def weights_of(values: npt.ArrayLike) -> FloatArray:
         w = np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"weight must hold numbers, got {type(values).__name__}: {error}"
+            f"weight must contain numbers, got {type(values).__name__}: {error}"
         ) from error
     if (wrong := ~(np.isfinite(w) & (w >= 0))).any():
         raise ValueError(f"weight must be finite and not negative, got {w[wrong][0]}")

@@ -79,10 +79,10 @@ class Evaluator:
         """
         ranks = Ranks.from_negatives(input_dict, backend=backend)
         if not len(ranks):
-            raise ValueError("y_pred_pos must hold the scores of at least one positive, got none")
+            raise ValueError("y_pred_pos must contain at least one positive score, got none")
         if ranks.flags is not None and (ranks.flags & fault.NAN).any():
             warn(
-                "y_pred_pos or y_pred_neg hold NaN; here a NaN never helps, OGB's evaluator may "
+                "y_pred_pos or y_pred_neg contain NaN; here a NaN never helps, OGB's evaluator may "
                 "put it first"
             )
         if self.eval_metric != "mrr" and getattr(input_dict["y_pred_neg"], "ndim", 1) == 2:
@@ -101,7 +101,7 @@ class Evaluator:
         elif self.eval_metric == "rocauc":
             pairs = int((ranks.num_candidates - 1).sum())
             if pairs == 0:
-                raise ValueError("y_pred_neg must hold at least one negative for ROC-AUC, got none")
+                raise ValueError("y_pred_neg must contain a negative for ROC-AUC, got none")
             # twice, so that a tie is an integer
             wrong = int((ranks.optimistic + ranks.pessimistic - 2).sum())
             result["rocauc"] = 1 - wrong / (2 * pairs)

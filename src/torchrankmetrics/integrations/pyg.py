@@ -79,7 +79,7 @@ def rank_triples(
         )
     parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     tasks = _as_source(triples, "triples")
-    check_below(tasks[:, ::2], model.num_nodes, "triples must hold nodes of the model,")
+    check_below(tasks[:, ::2], model.num_nodes, "triples must contain nodes of the model,")
     tasks = tasks if parameter is None else tasks.to(parameter.device)
     options: Any = {
         "higher_is_better": higher_is_better,
@@ -256,7 +256,7 @@ def _check_edges(name: str, row: Tensor, column: Tensor, num_rows: int, size: in
                 f"{name} must lie in [0, {limit}), got {int(ids.min())} to {int(ids.max())}"
             )
     if (torch.unique(torch.stack((row, column)), dim=1)).shape[1] < len(row):
-        raise ValueError(f"{name} must hold no destination twice for one source")
+        raise ValueError(f"{name} must contain no destination twice for one source")
 
 
 def _as_source(source: Any, name: str) -> Tensor:

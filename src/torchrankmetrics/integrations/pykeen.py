@@ -485,7 +485,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         batch = list(map(tuple, hrt_batch.tolist()))
         if new := set(batch) - self._index.keys():
             raise ValueError(
-                f"evaluation_factory must hold all triples evaluated; {list(min(new))} is new"
+                f"evaluation_factory must contain all triples evaluated; {list(min(new))} is new"
             )
         negatives = self.negative_samples[target][[self._index[triple] for triple in batch]].to(
             own.device

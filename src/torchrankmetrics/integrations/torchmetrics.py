@@ -140,7 +140,7 @@ class RetrievalMetric(DropIn):
         label = columns["target"]
         is_binary = (label == 0) | (label == 1)
         if not (self._is_graded or is_binary.all()):
-            raise ValueError(f"target must hold 0 and 1, got {label[~is_binary][0].item()}")
+            raise ValueError(f"target must be 0 or 1, got {label[~is_binary][0].item()}")
         RankMetric.update(self, **columns)
 
     @eager

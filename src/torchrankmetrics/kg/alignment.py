@@ -84,7 +84,7 @@ def rank_alignment(
     check_choice("candidates", candidates, ("test", "all"))
     if right is None and similarity is not None:
         raise ValueError(
-            "similarity is for embeddings; without right, left holds similarities, got "
+            "similarity is for embeddings; without right, left contains similarities, got "
             f"{shorten(similarity)}"
         )
     device = graphs.left.device
@@ -146,7 +146,7 @@ def _read_graphs(left: Tensor | Array, right: Tensor | Array | None) -> _Graphs:
 def _as_pairs(values: Integers, name: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
     pairs = as_facts(values, name, "left", "right")
     for ids, side, size in zip(pairs.T, ("left", "right"), sizes, strict=True):
-        check_below(ids, size, f"{name} must hold {side} entities")
+        check_below(ids, size, f"{name} must contain {side} entities")
     return pairs.to(device)
 
 

@@ -273,7 +273,7 @@ def _sizes(queries: Tensor, positives: Tensor) -> list[int]:
         low, high = map(int, column.aminmax(dim=0)) if len(column) else (0, -1)
         if low < 0:
             name = "positives" if column is positives else "queries"
-            raise IndexError(f"{name} must hold ids of at least 0, got {low}")
+            raise IndexError(f"{name} must contain ids of at least 0, got {low}")
         sizes.append(high + 1)
     return sizes
 

@@ -88,7 +88,7 @@ class KnownTriples:
         self._missing = MissingTargets()
         if least > self.num_entities:
             raise IndexError(
-                f"triples must hold entities in [0, num_entities={self.num_entities}), got "
+                f"triples must contain entities in [0, num_entities={self.num_entities}), got "
                 f"{least - 1}"
             )
 
@@ -280,7 +280,7 @@ class KnownTriples:
     def _tasks(self, triples: Integers, side: EntitySide) -> tuple[KnownPositives, Tensor, Tensor]:
         check_choice("side", side, ENTITY_SIDES)
         tasks = as_triples(triples, "triples")
-        check_below(tasks[:, ::2], self.num_entities, "triples must hold entities")
+        check_below(tasks[:, ::2], self.num_entities, "triples must contain entities")
         return self._sides[side], *split_facts(tasks, side)
 
 
@@ -336,7 +336,7 @@ def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
             f"{name} must be (n, {len(columns)}): {', '.join(columns)}; got {tuple(facts.shape)}"
         )
     if facts.numel() and facts.min() < 0:
-        raise IndexError(f"{name} must hold ids of at least 0, got {int(facts.min())}")
+        raise IndexError(f"{name} must contain ids of at least 0, got {int(facts.min())}")
     return facts
 
 
@@ -392,7 +392,7 @@ def relation_categories(
     )
     if largest >= num_relations:
         raise IndexError(
-            f"triples must hold relations in [0, num_relations) = [0, {num_relations}), got "
+            f"triples must contain relations in [0, num_relations) = [0, {num_relations}), got "
             f"{largest}"
         )
     relation = known[:, 1]

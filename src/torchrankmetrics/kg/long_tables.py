@@ -206,7 +206,7 @@ def _read_booleans(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.bool_]:
     """Read booleans, or integers 0 and 1; an empty column may have any dtype."""
     is_binary = array.dtype.kind in "iu" and np.isin(array, (0, 1)).all()
     if len(array) and array.dtype != bool and not is_binary:
-        raise TypeError(f"{name} must hold booleans, or 0 and 1; got {array.dtype}")
+        raise TypeError(f"{name} must contain booleans, or 0 and 1; got {array.dtype}")
     return array.astype(bool)
 
 
@@ -216,7 +216,7 @@ def _read_queries(query: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return query.astype(str)
     ids = as_ids(query, "query").numpy()
     if len(ids) and ids.min() < 0:
-        raise ValueError(f"query must hold ids of at least 0, got {ids.min()}")
+        raise ValueError(f"query must contain ids of at least 0, got {ids.min()}")
     return ids
 
 
@@ -236,7 +236,7 @@ def _rank(
     side = columns["side"].astype(np.int64)
     scores = as_scores(columns["score"], torch.device("cpu"), higher_is_better)
     if scores.is_complex() or scores.dtype == torch.bool:
-        raise TypeError(f"score must hold real numbers, got {columns['score'].dtype}")
+        raise TypeError(f"score must contain real numbers, got {columns['score'].dtype}")
     owner = np.unique(columns["query"], return_inverse=True)[1].reshape(-1)
     if (side != side[:1]).any():
         owner = np.unique(owner * 4 + side, return_inverse=True)[1].reshape(-1)

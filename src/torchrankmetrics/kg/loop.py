@@ -314,7 +314,7 @@ class QuerySide:
         known = replace(look_up(*ids), missing=None)  # all targets have been looked up before
         if known.num_columns > total:
             raise IndexError(
-                f"known must hold entities in [0, {total}), the columns of the scores; it has "
+                f"known must contain entities in [0, {total}), the columns of the scores; it has "
                 f"{known.num_columns - 1}: it is of another graph, or numbers entities differently"
             )
         if allowed.cells is None:

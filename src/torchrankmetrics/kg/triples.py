@@ -269,7 +269,7 @@ def _repeated_answer(pairs: Tensor) -> ValueError:
     distinct, repeats = torch.unique(pairs, dim=1, return_counts=True)
     query, answer = distinct[:, repeats > 1][:, 0].tolist()
     return ValueError(
-        f"hard and easy must hold every answer once; {answer} of query {query} is given again"
+        f"hard and easy must contain every answer once; {answer} of query {query} is given again"
     )
 
 

@@ -177,7 +177,8 @@ def _read_counts(
     if counts.num_tasks == 0:
         least = definition.min_candidates
         raise ValueError(
-            f"num_candidates must hold a count of at least {least} for {shorten(definition.name)}"
+            f"num_candidates must contain a count of at least {least} for "
+            f"{shorten(definition.name)}"
         )
     return counts, is_one
 

@@ -480,8 +480,8 @@ class RankMetric(RowOwner, Metric):
     def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> RankMetric:
         if self.rows and fn(self.rows[-1][:0]).is_meta:
             raise ValueError(
-                f"{self.key!r} must be reset before it is moved to meta, which holds no values: it "
-                f"has the rows of {self.update_count} updates"
+                f"{self.key!r} must be reset before it is moved to meta, which stores no values: "
+                f"it has the rows of {self.update_count} updates"
             )
         values = self._computed, self._forward_cache
         super()._apply(fn, (*exclude_state, KEY))

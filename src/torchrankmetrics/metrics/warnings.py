@@ -166,8 +166,8 @@ def warn_of_rows(analysis: "Analysis", rows: Rows, flags: int) -> None:
     if flags & fault.NAN and analysis.num_nan:
         warn(
             f"{analysis.num_nan} of {int(Columns(analysis.task_rows).count.sum())} ranking tasks "
-            "have NaN scores, which count against the model: a NaN target ranks last, a NaN candidate "
-            "above the target. So values may be too low. Check the model: "
+            "have NaN scores, which count against the model: a NaN target ranks last, a NaN "
+            "candidate above the target. So values may be too low. Check the model: "
             "torch.isnan(scores).any(). With similarity='cosine' a zero vector (norm 0) is the "
             "usual cause"
         )

@@ -34,14 +34,14 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
             array = array.copy()
     if array.dtype.kind in "US" and array.size:
         raise TypeError(
-            f"{name} must hold numbers, got text such as {shorten(array.flat[0].item())}; number "
-            "the names first, for example by pandas.factorize(names)[0]"
+            f"{name} must contain numbers, got text such as {shorten(array.flat[0].item())}; "
+            "number the names first, for example by pandas.factorize(names)[0]"
         )
     try:
         return torch.as_tensor(array, device="cpu")  # not on the default device
     except TypeError as error:
         raise TypeError(
-            f"{name} must hold numbers, got {type(values).__name__} of {array.dtype}"
+            f"{name} must contain numbers, got {type(values).__name__} of {array.dtype}"
         ) from error
 
 
@@ -54,7 +54,7 @@ def as_array(values: Numbers, name: str) -> npt.NDArray[Any]:
         tensor = as_tensor(values, name).cpu().resolve_neg()
         return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
     if isinstance(values, str):
-        raise TypeError(f"{name} must hold numbers, got the str {values!r:.80}")
+        raise TypeError(f"{name} must contain numbers, got the str {values!r:.80}")
     if isinstance(values, np.ma.MaskedArray) and (masked := int(values.mask.sum())):
         raise TypeError(
             f"{name} must not be masked, got {masked} masked values: pass {name}.filled(...), "
@@ -68,7 +68,7 @@ def as_array(values: Numbers, name: str) -> npt.NDArray[Any]:
         ) from error
     except (TypeError, RuntimeError) as error:  # for example a list of tensors
         raise TypeError(
-            f"{name} must hold numbers, got {type(values).__name__}: {error!s:.80}"
+            f"{name} must contain numbers, got {type(values).__name__}: {error!s:.80}"
         ) from error
 
 
@@ -82,13 +82,13 @@ def check_dense(tensor: Tensor, name: str) -> None:
         return
     if tensor.is_meta and not traced:
         raise ValueError(
-            f"{name} must be on a device that holds values, such as cpu, got meta; pass real data"
+            f"{name} must be on a device that stores values, such as cpu, got meta; pass real data"
         )
     if traced:
         raise ValueError(
-            f"{name} must hold values, got a tensor without (of torch.export, a FakeTensorMode or "
-            "torch.func); rank and update outside of programs that are exported and of functions "
-            "that torch.func transforms"
+            f"{name} must contain values, got a tensor without (of torch.export, a FakeTensorMode "
+            "or torch.func); rank and update outside of programs that are exported and of "
+            "functions that torch.func transforms"
         )
     kinds = (
         (tensor.is_nested, "a nested tensor", "to_padded_tensor(...)"),
@@ -147,7 +147,7 @@ def as_ids(values: Integers, name: str) -> Tensor:
         return values
     ids = as_tensor(values, name)
     if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
-        raise TypeError(f"{name} must hold integers, got {ids.dtype}")
+        raise TypeError(f"{name} must contain integers, got {ids.dtype}")
     if ids.dtype == torch.uint64:
         if not ids.is_cpu:  # its values cannot be checked without waiting
             raise TypeError(

@@ -64,7 +64,7 @@ class Candidates:
         if bias is not None:
             bias = read_scores(bias, "bias", "floats (N,)")
             if not bias.is_floating_point():
-                raise TypeError(f"bias must hold floats, got {bias.dtype}")
+                raise TypeError(f"bias must contain floats, got {bias.dtype}")
             if bias.shape != embeddings.shape[:1]:
                 raise ValueError(
                     f"bias must be (N,) = ({len(embeddings)},), got {tuple(bias.shape)}"

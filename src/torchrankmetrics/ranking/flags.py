@@ -33,7 +33,7 @@ ERRORS = {
     TARGET_RANGE: (IndexError, "target must lie in [0, N) for scores (B, N), its rows in [0, B)"),
     EXCLUDE_RANGE: (
         IndexError,
-        "exclude must hold rows in [0, B) and columns in [0, N) for scores (B, N)",
+        "exclude must contain rows in [0, B) and columns in [0, N) for scores (B, N)",
     ),
     TARGET_EXCLUDED: (
         ValueError,
@@ -45,7 +45,7 @@ ERRORS = {
         ValueError,
         "num_candidates must be at least 1 (the target counts) and below 2^62",
     ),
-    QUERY: (ValueError, "query must hold ids from 0 to 2^63 - 1"),
+    QUERY: (ValueError, "query must contain ids from 0 to 2^63 - 1"),
     WEIGHT: (
         ValueError,
         "weight and gain must be finite and not negative, and weight not zero for a whole update",

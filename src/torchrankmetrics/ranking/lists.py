@@ -180,7 +180,7 @@ def _read_retrieved(retrieved: Any) -> Tensor:
     if isinstance(retrieved, list | tuple):
         parts = [as_ids(part, f"retrieved[{i}]") for i, part in enumerate(retrieved)]
         if any(part.ndim != 1 for part in parts):
-            raise ValueError("retrieved as a list must hold a vector of ids for each query")
+            raise ValueError("retrieved as a list must contain a vector of ids for each query")
         listed = torch.nn.utils.rnn.pad_sequence(parts, True, _NOTHING) if parts else None
         listed = torch.empty(0, 0, dtype=torch.int64, device="cpu") if listed is None else listed
     else:
@@ -191,7 +191,7 @@ def _read_retrieved(retrieved: Any) -> Tensor:
             "ids of one query as [ids]"
         )
     if listed.numel() and int(listed.min()) < _NOTHING:
-        raise ValueError(f"retrieved must hold ids of at least 0, got {int(listed.min())}")
+        raise ValueError(f"retrieved must contain ids of at least 0, got {int(listed.min())}")
     return listed
 
 
@@ -205,7 +205,7 @@ def _read_relevant(
     else:
         row, item, gain = _read_lists(relevant, num_rows)
     if len(item) and int(item.min()) < 0:
-        raise ValueError(f"relevant must hold ids of at least 0, got {int(item.min())}")
+        raise ValueError(f"relevant must contain ids of at least 0, got {int(item.min())}")
     distinct = torch.unique(torch.stack((row, item)), dim=1)
     if distinct.shape[1] < len(row):
         raise ValueError("relevant must name every item of a query once, and a pair is repeated")

@@ -29,7 +29,7 @@ def read_predictions(
     """Read a dict of OGB's evaluators; the scores may be an array and a tensor of two floats."""
     if not set(_KEYS[:2]) <= set(predictions) <= set(_KEYS):
         raise ValueError(
-            'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or '
+            'predictions must contain "y_pred_pos" and "y_pred_neg", and may contain "exclude" or '
             '"indexes"; '
             f"got {shorten(list(predictions))}"
         )

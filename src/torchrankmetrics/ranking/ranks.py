@@ -114,8 +114,8 @@ class Ranks:
 
         Args:
             positive (numbers or mapping): (B,) scores of the targets, higher is better; or
-                OGB's dict of "y_pred_pos" and "y_pred_neg", which may hold "exclude" or "indexes"
-                too.
+                OGB's dict of "y_pred_pos" and "y_pred_neg", which may contain "exclude" or
+                "indexes" too.
             negatives (Tensor or list, default None): same dtype and device: (B, M); (M,), shared by
                 all positives; or ragged: a list of B vectors, (B, M) with ``exclude``, or flat (T,)
                 with ``indexes``.

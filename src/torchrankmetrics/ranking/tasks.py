@@ -222,7 +222,7 @@ def _read_columns(form: Tensor, shape: tuple[int, ...]) -> Tensor:
     B, N = shape
     if form.is_floating_point():
         raise TypeError(
-            f"target must hold integers, got {form.dtype}: pass target.long(), or labels of the "
+            f"target must contain integers, got {form.dtype}: pass target.long(), or labels of the "
             f"shape of scores, {tuple(shape)}"
         )
     column = as_ids(form, "target")
@@ -286,7 +286,7 @@ def read_gain(label: Tensor, name: str = "target") -> Tensor | None:
     wrong = ~(gain > 0) | gain.isinf()
     if wrong.any():
         raise ValueError(
-            f"{name} must hold finite labels of at least 0, got {float(gain[wrong][0])}; mark "
+            f"{name} must contain finite labels of at least 0, got {float(gain[wrong][0])}; mark "
             "padding with exclude= and give it the label 0"
         )
     return None if (gain == 1).all() else gain
@@ -374,7 +374,7 @@ def _slices_of_pairs(row: Tensor, column: Tensor, B: int, N: int) -> Excluded:
         key = torch.where(repeated, B * N, key).sort().values
     elif (outside := first_outside(row, column, B, N)) is not None:
         raise IndexError(
-            f"exclude must hold rows in [0, {B}) and columns in [0, {N}); "
+            f"exclude must contain rows in [0, {B}) and columns in [0, {N}); "
             f"pair {outside} is ({int(row[outside])}, {int(column[outside])})"
         )
     else:
@@ -487,8 +487,8 @@ def _columns_of(part: Any, name: str, has_labels: bool) -> Tensor:
     if is_bool or not (is_columns or has_labels):
         argument, _, entry = name[:-1].partition("[")
         raise TypeError(
-            f"{argument} as a list must hold the columns of every row, got {part!r:.80} in entry "
-            f"{entry}; labels (B, N) go in as torch.tensor({argument})"
+            f"{argument} as a list must contain the columns of every row, got {part!r:.80} in "
+            f"entry {entry}; labels (B, N) go in as torch.tensor({argument})"
         )
     column = as_ids(list(part) if isinstance(part, Set | Mapping) else part, name).cpu()
     if column.ndim != 1:

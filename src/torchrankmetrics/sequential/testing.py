@@ -201,7 +201,7 @@ class Ranked:
         if (wrong := ids[(ids < 0) | (ids >= number)]).size:
             got = "none" if wrong[0] == ABSENT else wrong[0]
             raise ValueError(
-                f"{name} must hold the indices of tasks, from 0 to {number - 1}; got {got}"
+                f"{name} must contain the indices of tasks, from 0 to {number - 1}; got {got}"
             )
         if not self.sides:
             return ids

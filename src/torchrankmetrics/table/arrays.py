@@ -107,7 +107,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     )
     for name in filter(given.__contains__, _FLAGS):
         if n and given[name].dtype != bool:
-            raise TypeError(f"{name} must hold booleans, got {given[name].dtype}")
+            raise TypeError(f"{name} must contain booleans, got {given[name].dtype}")
         table.side_and_flags |= given[name].astype(np.int64) * (_FLAGS[name] << SIDE_BITS)
     _check_ranks(table)
     marks = table.flags & (fault.FILTERED | fault.RAW)
@@ -125,7 +125,7 @@ def _stored(values: Array, name: str) -> Array:
     if name not in _FLOATS:
         return as_ids(values, name).numpy()
     if len(values) and values.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must hold real numbers, got {values.dtype}")
+        raise TypeError(f"{name} must contain real numbers, got {values.dtype}")
     numbers = values.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
     refuse(
         ~(np.isfinite(numbers) & (numbers >= 0)),
@@ -274,8 +274,8 @@ def of_text(values: Array, column: str) -> Array:
     if (wrong := np.isnan(numbers)).any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"{column} must hold numbers{_number_hint(column)}; got {shorten(values[row])} in row "
-            f"{row}"
+            f"{column} must contain numbers{_number_hint(column)}; got {shorten(values[row])} in "
+            f"row {row}"
         )
     if column not in _FLOATS and numbers.dtype == np.float64:
         numbers = _as_integers(numbers, missing, values, column)
@@ -304,7 +304,7 @@ def _as_integers(numbers: Array, missing: Array, values: Array, column: str) -> 
         hint = ""
         if column == "rank":
             hint = "; ranks of ties belong into the columns optimistic and pessimistic"
-        raise ValueError(f"{column} must hold integers, got {values[row]} in row {row}{hint}")
+        raise ValueError(f"{column} must contain integers, got {values[row]} in row {row}{hint}")
     return numbers.astype(np.int64)
 
 

@@ -175,7 +175,7 @@ def _columns_of(ranks: Ranks, facts: TaskFacts) -> dict[str, Tensor]:
     if facts.query is not None:
         names = columns["query"] = _integers(facts.query, "query", ranked)
         flags = fault.check(
-            names < 0, names, "query must hold ids of at least 0", fault.QUERY, flags
+            names < 0, names, "query must contain ids of at least 0", fault.QUERY, flags
         )
     elif flags is not None and ranks.rows is None:
         flags = flags & ~(fault.FILTERED | fault.RAW)
@@ -256,7 +256,7 @@ def _bits(
         values = torch.full_like(ranked[0], float(number), dtype=torch.float64)
     tensor = as_tensor(values, name)
     if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
+        raise TypeError(f"{name} must contain real numbers, got {tensor.dtype}")
     tensor = _of_tasks(tensor, name, ranked, isinstance(values, Tensor))
     tensor = tensor.to(torch.float64) + 0.0  # -0.0 and 0.0 have different bits
     wrong = ~(tensor >= 0) | tensor.isinf()

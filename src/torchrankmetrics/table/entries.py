@@ -65,7 +65,7 @@ def read_entries(
     flags = fault.check(
         ~(label >= 0) | label.isinf(),
         label,
-        "target must hold finite labels of at least 0",
+        "target must contain finite labels of at least 0",
         fault.WEIGHT,
         torch.full_like(zero, fault.ENTRY),
     )
@@ -85,7 +85,7 @@ def _flat(values: Any, name: str, preds: Tensor) -> Tensor:
 def _numbers(tensor: Tensor, name: str) -> Tensor:
     """Read real numbers as float64; integers must be exact in it, which is looked up."""
     if tensor.is_complex():
-        raise TypeError(f"{name} must hold real numbers (T,), got {tensor.dtype}")
+        raise TypeError(f"{name} must contain real numbers (T,), got {tensor.dtype}")
     numbers = tensor.to(torch.float64)
     if tensor.dtype in (torch.int64, torch.uint64) and (numbers.abs() > _EXACT).any():
         raise ValueError(f"{name} as integers must be within 2^53, got larger ones; pass floats")

@@ -150,10 +150,10 @@ def check_not_excluded(rows: Rows) -> None:
     if is_wrong.any():
         number = int(columns.count[is_wrong].sum())
         raise ValueError(
-            f"exclude must not hold relevant items for metrics of queries, but {number} of "
+            f"exclude must not contain relevant items for metrics of queries, but {number} of "
             f"{int(columns.count.sum())} are in it: pass exclude=seen & ~target, which keeps them "
             "as candidates, target=target & ~seen, which drops them, or scores that are -inf where "
-            "seen, which counts them as missed. KnownTriples and KnownPositives may hold them"
+            "seen, which counts them as missed. KnownTriples and KnownPositives may contain them"
         )
 
 
@@ -180,9 +180,9 @@ class _Lists:
         copies[unnamed] = num_copies(self.rows[inside], first)
         self.require_none(
             (copies == 0)[self.query],
-            "lack answers that came in the same update, or have answers that differ in weight or "
-            "group: pass one weight and group for all answers of a query, and query= if its "
-            "answers are spread over several updates",
+            "lack relevant items of the same update, or have relevant items that differ in weight "
+            "or group: pass one weight and group for all relevant items of a query, and query= if "
+            "its relevant items are spread over several updates",
         )
         return copies
 
@@ -197,19 +197,19 @@ class _Lists:
         facts = {
             "weight": columns.weight_bits,
             "group": columns.group,
-            "num_candidates without its own answers": np.where(
+            "num_candidates without its own relevant items": np.where(
                 columns.num_candidates < 0, fault.UNKNOWN, not_filtered
             ),
         }
         for name, values in facts.items():
             is_other = values != values[self.starts][self.query]
-            self.require_none(is_other, f"have answers that differ in {name}")
+            self.require_none(is_other, f"have relevant items that differ in {name}")
         is_unknown = columns.flags & (fault.FILTERED | fault.RAW) == 0
         has_several = self.sums(self.count) > 1
         self.require_none(
             is_unknown & has_several[self.query],
-            "have several answers, and it is unknown whether the ranks of each leave the others "
-            "out: pass scores, or Ranks(..., filtered=True) or (..., filtered=False)",
+            "have several relevant items, and it is unknown whether the ranks of each leave the "
+            "others out: pass scores, or Ranks(..., filtered=True) if they do, else filtered=False",
         )
 
     def num_candidates(self) -> Rows:
@@ -286,7 +286,7 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
         fits = (lists.sums(lists.count) <= N) | (N < 0)
         lists.require_none(
             (is_broken & ~(has_nan & fits))[lists.query],
-            "have answers whose ranks are not of one list of candidates (more answers than "
+            "have relevant items whose ranks are not of one list of candidates (more of them than "
             "places, or tied with each other in part)",
         )
     levels = _levels_of(lists, blocks)

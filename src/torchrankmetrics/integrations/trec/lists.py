@@ -169,7 +169,7 @@ class JudgedLists:
         lost = [query for query in self.queries if query not in by_query]
         if lost:
             raise ValueError(
-                "num_candidates must be an int or hold all queries of qrels; "
+                "num_candidates must be an int or contain all queries of qrels; "
                 f"{shorten(lost[0])} is missing"
             )
         sizes = [check_int("num_candidates", by_query[query], 1) for query in self.queries]
