@@ -168,8 +168,9 @@ def test_hits_of_two_weights(power):
     assert_near(upper_tail(d.hits_at(3), value / weight.sum(), N, weight), exact)
 
 
-@pytest.mark.parametrize("z", [1.0, 3.0, 5.0])
-def test_reciprocal_ranks_with_two_weights_by_a_fine_grid(z):
+@pytest.fixture(scope="module")
+def two_weights():
+    """Counts (2, 1000) of weights 1 and 2, mean and deviation of the sum of v / r, and its tails."""
     # many distinct N are condensed; up to second order in 1/N, the distribution of 1/r is that for
     # their harmonic mean
     N, size, span = np.random.default_rng(0).integers(500_000, 10**6, (2, 1000)), 1 << 21, 16.0
@@ -181,10 +182,16 @@ def test_reciprocal_ranks_with_two_weights_by_a_fine_grid(z):
         pmf = np.bincount(left, 1 - right, size) + np.bincount(left + 1, right, size)
         spectrum = spectrum * np.fft.rfft(pmf / len(x)) ** len(counts)
         mean, variance = mean + len(counts) * x.mean(), variance + len(counts) * x.var()
-    value = mean + z * math.sqrt(variance)
-    exact = np.fft.irfft(spectrum, size)[round(value * size / span) :].sum()
+    pmf = np.fft.irfft(spectrum, size)
+    return N, mean, math.sqrt(variance), lambda value: pmf[round(value * size / span) :].sum()
+
+
+@pytest.mark.parametrize("z", [1.0, 3.0, 5.0])
+def test_reciprocal_ranks_with_two_weights_by_a_fine_grid(z, two_weights):
+    N, mean, deviation, tail_at = two_weights
+    value = mean + z * deviation
     tail = upper_tail(MRR, value / 3000, N.ravel(), np.repeat([1.0, 2.0], 1000))
-    assert_near(tail, math.log(exact))
+    assert_near(tail, math.log(tail_at(value)))
 
 
 @pytest.mark.parametrize("definition", [d.MEAN_RANK, MRR, d.hits_at(3), GMR], ids=name)

@@ -138,6 +138,8 @@ def test_a_single_changed_entry_is_found(path: tuple[Any, ...], where: str, copy
     forge(copy / "report.html", manifest)
     found = verify(copy / "report.html", copy / "runs")
     assert not found
+    assert found.num_files == 18
+    assert found.num_numbers > 18 * 8
     assert where in {where for where, *_ in found.differences}
     assert ("Only versions differ" in str(found)) == (path[0] == "versions")
 
@@ -205,10 +207,6 @@ def test_damaged_manifests_are_bad_input(
 
 
 def test_verify_on_the_command_line(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = verify(copy / "report.html", copy / "runs")
-    assert found
-    assert found.num_files == 18
-    assert found.num_numbers > 18 * 8
     arguments = ["verify", str(copy / "report.html"), str(copy / "runs")]
     assert main(arguments) == 0
     output = capsys.readouterr().out
@@ -218,10 +216,9 @@ def test_verify_on_the_command_line(copy: Path, capsys: pytest.CaptureFixture[st
     table.rows[table.rows[:, 0].argmax(), 0] -= 1
     table.save(copy / "runs" / "small" / "c" / "0.npz")
     assert main(arguments) == 1
-    assert "files: c small 0: sha256" in capsys.readouterr().out
-    wrong = {where for where, *_ in verify(copy / "report.html", copy / "runs").differences}
-    assert [one for one in wrong if one.endswith("sha256")] == ["files: c small 0: sha256"]
-    assert "tables: values: mrr c small: value" in wrong
+    output = capsys.readouterr().out
+    assert re.findall(r"(\S.*): sha256", output) == ["files: c small 0"]
+    assert "tables: values: mrr c small: value" in output
     for bad in ([copy / "runs", copy], [copy / "report.html", copy / "nowhere"]):
         assert main(["verify", *map(str, bad)]) == 2
 

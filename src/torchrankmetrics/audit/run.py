@@ -23,7 +23,7 @@ from torchrankmetrics.audit.cases import (
     stack,
 )
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
-from torchrankmetrics.definitions.transforms import known
+from torchrankmetrics.definitions.transforms import as_transform
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.names import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
@@ -550,7 +550,7 @@ def _has_same_bytes(a: Tensor, b: Tensor) -> bool:
 def _is_certain(name: MetricName, num_candidates: int) -> bool:
     """Whether every rank is a hit: a step function without a step among so many candidates."""
     definition = name.definition.of_tasks
-    jumps = None if definition is None else known(definition.f).jumps(num_candidates)
+    jumps = None if definition is None else as_transform(definition.f).jumps(num_candidates)
     return jumps is not None and len(jumps) == 0
 
 

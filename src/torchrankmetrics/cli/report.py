@@ -105,10 +105,11 @@ def report(
         table = _of_queries(sources, measures)
         return emit(with_digits(table, digits), form, output, "Values of queries", **about)
 
-    intervals = _Intervals(confidence_level, method, argument_of_cluster(cluster))
-    printed = _Report(measures, limits, intervals, metrics == (), bool(view), by_group)
+    intervals = _IntervalOptions(confidence_level, method, argument_of_cluster(cluster))
+    printed = _FileReports(measures, limits, intervals, metrics == (), bool(view), by_group)
     printed.read(sources)
-    table = printed.table(with_names=sources.files != sources.paths[:1])
+    is_one_file = sources.files == sources.paths[:1]
+    table = printed.table(with_names=not is_one_file)
     about |= {"tasks": printed.num_tasks, "cluster": cluster, "method": method}
     return emit(with_digits(table, digits), form, output, "Rank metrics", printed.failed, **about)
 
@@ -176,7 +177,7 @@ def _of_queries(sources: Sources, measures: dict[str, Any]) -> Tabular:
 
 
 @dataclass(frozen=True)
-class _Intervals:
+class _IntervalOptions:
     """Options of confidence intervals; no intervals without a level."""
 
     confidence_level: float | None
@@ -198,12 +199,12 @@ class _Intervals:
 
 
 @dataclass
-class _Report:
+class _FileReports:
     """The table of several files, line after line."""
 
     measures: dict[str, Any]
     limits: list[tuple[Any, float]]
-    intervals: _Intervals
+    intervals: _IntervalOptions
     is_default: bool  # no metric was requested: those that need candidate counts are optional
     has_views: bool
     by_group: bool

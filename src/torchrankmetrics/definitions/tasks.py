@@ -40,7 +40,7 @@ from torchrankmetrics.definitions.transforms import (
     RankTransform,
     Transform,
     apply_transform,
-    known,
+    as_transform,
     with_limits,
 )
 from torchrankmetrics.validation import (
@@ -124,8 +124,8 @@ class RankDefinition(MetricDefinition):
 
     def _properties(self) -> dict[str, Any]:
         """The attributes of ``MetricDefinition`` that follow from f, aggregation and g."""
-        f = known(self.f)
-        g = known(self.g)
+        f = as_transform(self.f)
+        g = as_transform(self.g)
         is_mean = self.aggregation == "mean"
         is_mean_of_f = is_mean and g.is_identity
         is_geometric_mean = is_mean and f == Log() and isinstance(g, Exponential)
@@ -159,7 +159,8 @@ class RankDefinition(MetricDefinition):
         if higher_is_better is None:
             if at_one == far:
                 raise ValueError(
-                    f"higher_is_better must be passed for {shorten(self.name)}, as f(1) == f(2**20)"
+                    f"higher_is_better must be passed for {shorten(self.name)}: its value is the "
+                    "same at ranks 1 and 2**20"
                 )
             higher_is_better = at_one > far
         return {"optimum": optimum, "higher_is_better": higher_is_better}
@@ -168,7 +169,7 @@ class RankDefinition(MetricDefinition):
         """Values g(f(r)) among 2^20 candidates, with errors for functions not of tensors."""
         r = torch.tensor(ranks, dtype=torch.float64, device="cpu")
         try:
-            values = self.g(known(self.f).at(_FAR)(r))
+            values = self.g(as_transform(self.f).at(_FAR)(r))
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(
                 f"f of {shorten(self.name)} must map a float64 tensor of ranks to a tensor of "
@@ -185,7 +186,7 @@ class RankDefinition(MetricDefinition):
 
     def _check_value_at_one(self, at_one: float) -> None:
         """Raise if f(1, N) depends on N."""
-        f = known(self.f)
+        f = as_transform(self.f)
         one = torch.ones(1, dtype=torch.float64, device="cpu")
         among_few = self.g(f.at(f.min_candidates + 1)(one)).item()
         if not math.isclose(at_one, among_few, abs_tol=1e-12):
@@ -206,10 +207,10 @@ class RankDefinition(MetricDefinition):
     @cached_property
     def g_direction(self) -> int:
         """1 if g is increasing on the means of f, -1 if decreasing, 0 if neither."""
-        g = known(self.g)
+        g = as_transform(self.g)
         if g.direction:
             return g.direction
-        means = np.unique(apply_transform(known(self.f).at(_FAR), _PROBE))
+        means = np.unique(apply_transform(as_transform(self.f).at(_FAR), _PROBE))
         steps = np.diff(g.values(means))
         if (steps > 0).all():
             return 1
@@ -237,7 +238,7 @@ class RankDefinition(MetricDefinition):
             return self._value_over_tie_orders(sample)
         if self.is_power_mean:
             rank, mass, _ = sample.histogram(rank_type, by_candidates=False)
-            return power_mean(known(self.f).exponent, rank, mass)
+            return power_mean(as_transform(self.f).exponent, rank, mass)
         return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
 
     def _value_over_tie_orders(self, sample: RankSample) -> float:
@@ -245,14 +246,14 @@ class RankDefinition(MetricDefinition):
             return self._geometric_mean_over_tie_orders(sample)
         blocks = sample if self.uses_candidates else sample.tie_blocks
         candidates = blocks.known_candidates if self.uses_candidates else None
-        mean = known(self.f).block_means(blocks.optimistic, blocks.pessimistic, candidates)
+        mean = as_transform(self.f).block_means(blocks.optimistic, blocks.pessimistic, candidates)
         mean = self._with_limits(mean, blocks.optimistic, sample)
         return float((blocks.mass * mean).sum() / sample.total)
 
     def _geometric_mean_over_tie_orders(self, sample: RankSample) -> float:
         """The product of the means of r^s over the block of each task, s = +-v."""
         blocks = sample.tie_blocks
-        s = known(self.g).direction * blocks.weight / sample.total
+        s = as_transform(self.g).direction * blocks.weight / sample.total
         # (rank / unit)^s >= 1: nothing cancels
         unit = np.where(s > 0, blocks.optimistic, blocks.pessimistic)
         excess = panel_means(
@@ -300,7 +301,7 @@ class RankDefinition(MetricDefinition):
         if self.aggregation == "tie_rate":
             return (sample.pessimistic > sample.optimistic).astype(np.float64)
         if rank_type == "expected":
-            return known(self.f).block_means(
+            return as_transform(self.f).block_means(
                 sample.optimistic, sample.pessimistic, sample.num_candidates
             )
         rank = sample.rank(rank_type)
@@ -310,7 +311,7 @@ class RankDefinition(MetricDefinition):
     def mean_limits(self, sample: RankSample) -> tuple[float, float]:
         if self.is_share:
             return 0.0, 1.0
-        f = known(self.f)
+        f = as_transform(self.f)
         N = sample.num_candidates
         is_unknown = N is None and (f.uses_candidates or not f.has_limit)
         if not f.smooth or is_unknown:
@@ -339,8 +340,8 @@ class RankDefinition(MetricDefinition):
     @property
     def limits(self) -> Bounds:  # type: ignore[override]
         """Bounds of the base value, of user-defined functions only the best one."""
-        f = known(self.f)
-        g = known(self.g)
+        f = as_transform(self.f)
+        g = as_transform(self.g)
         limit = math.nan  # of the value as ranks grow
         if f.has_limit and g.has_limit:
             limit = float(g(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu"))))

@@ -112,8 +112,8 @@ class Custom(KnownTransform):
 RankTransform = Transform | KnownTransform
 
 
-def known(f: RankTransform) -> KnownTransform:
-    """The transform with what is known of it."""
+def as_transform(f: RankTransform) -> KnownTransform:
+    """Return the transform with what is known of it: exponent, steps, moments."""
     return f if isinstance(f, KnownTransform) else Custom(f)
 
 
@@ -121,7 +121,7 @@ def apply_transform(
     f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
 ) -> FloatArray:
     """Apply a transform in blocks of fixed size: the same bits for any number of threads."""
-    f = known(f)
+    f = as_transform(f)
     columns = [x]
     if f.is_identity:
         return x
@@ -154,7 +154,7 @@ def with_limits(
     is_far = rank > NEVER
     if N is not None:
         is_far &= N < 1
-    f = known(f)
+    f = as_transform(f)
     if not is_far.any() or not f.has_limit or f.uses_candidates:
         return values
     limit = float(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu")))

@@ -47,7 +47,7 @@ BEST = "best"
 Models = Evaluation | HasArray | Values | Sequence[Evaluation | HasArray | Values | int]
 
 
-class _Options(TypedDict, total=False):
+class _TestOptions(TypedDict, total=False):
     confidence_level: float
     cluster: Cluster | None
     n_resamples: int
@@ -57,11 +57,11 @@ class _Options(TypedDict, total=False):
 
 @overload
 def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
-    a: Models, b: Models, metric: MetricLike = ..., **options: Unpack[_Options]
+    a: Models, b: Models, metric: MetricLike = ..., **options: Unpack[_TestOptions]
 ) -> Comparison: ...
 @overload
 def compare(
-    a: Models, b: Models, metric: Sequence[MetricLike], **options: Unpack[_Options]
+    a: Models, b: Models, metric: Sequence[MetricLike], **options: Unpack[_TestOptions]
 ) -> Comparisons: ...
 @overload
 def compare(
@@ -69,7 +69,7 @@ def compare(
     b: MetricLike | Sequence[MetricLike] = ...,
     *,
     baseline: str | None = ...,
-    **options: Unpack[_Options],
+    **options: Unpack[_TestOptions],
 ) -> PairwiseComparisons: ...
 @suggest_keywords
 def compare(
@@ -92,9 +92,9 @@ def compare(
     - ``compare([a1, a2, a3], [b1, b2, b3], "mrr")``: several training seeds for each model.
 
     Tasks are aligned by (side, sample id), or by order if none has sample ids. Of several metrics
-    or models read ``p_adjusted``: pairs and metrics are one family, adjusted by max-T over sign
-    flips of the tasks, or by Holm if some have another test (several runs, query metrics) or none
-    (the median).
+    or models read ``p_adjusted``: all p-values are one family. It is adjusted by Holm for two
+    models. For pairs of more models it is adjusted by max-T over sign flips of the tasks, or by
+    Holm if a metric is of queries or the median, or a model has several runs.
 
     The p-value is from a sign-flip permutation test, or from McNemar's exact test for hits of
     independent tasks without weights. Both sides of a triple, or the tasks of one query, change

@@ -12,7 +12,7 @@ from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.definitions.transforms import (
     Transform,
     apply_transform,
-    known,
+    as_transform,
     transform_slopes,
 )
 from torchrankmetrics.inference.standard_errors import Units
@@ -117,7 +117,7 @@ class SignFlipTest:
     ) -> None:
         self.g = g
         self.limits = limits
-        self._straight = known(g).is_identity
+        self._straight = as_transform(g).is_identity
         self.means = float(units.mean[0]), float(units.mean[1])
         centered = units.sums[:, 1] - units.weight * units.mean[1]
         terms = np.stack([units.difference, centered, units.weight], 1)

@@ -20,7 +20,7 @@ from torchrankmetrics.definitions.sample import (
     weighted_mean,
 )
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
-from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
+from torchrankmetrics.definitions.transforms import apply_transform, as_transform, transform_slopes
 from torchrankmetrics.inference.clusters import Clusters
 from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.validation import shorten
@@ -225,7 +225,7 @@ def interval_through(
     effective_tasks = units.effective_tasks(units.influence[:, 0])
     if definition.is_share:
         effective_tasks = share_effective_tasks(units, effective_tasks)
-    if not known(definition.g).is_identity:
+    if not as_transform(definition.g).is_identity:
         low, high = sorted(apply_transform(definition.g, np.array([low, high]), "g").tolist())
         error *= abs(float(transform_slopes(definition.g, units.mean)[0]))
     return Estimate(error, low, high, effective_tasks)

@@ -17,7 +17,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import (
     Transform,
     apply_transform,
-    known,
+    as_transform,
     transform_slopes,
 )
 from torchrankmetrics.inference.clusters import Cluster, Clusters
@@ -342,6 +342,6 @@ def _centered(definition: RankDefinition, sample: RankSample) -> tuple[FloatArra
     first, last = apply_transform(
         definition.f, np.array([1.0, float(most)]), num_candidates=np.full(2, most)
     )
-    means = known(definition.f).null_moments(number)[0]
+    means = as_transform(definition.f).null_moments(number)[0]
     direction = 1.0 if first >= last else -1.0
     return definition.unit_values(sample, "pessimistic") - means[index], direction

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ScoreFunction = Callable[[Tensor, Tensor], Scores]
 
 
-class _Options(RankOptions, total=False):
+class _TripleOptions(RankOptions, total=False):
     score_hrt: Callable[[Tensor], Scores] | None
     num_entities: int | None
     offset: int | None
@@ -42,7 +42,7 @@ def rank_triples(
     score_heads: ScoreFunction | None,
     triples: Integers,
     known: KnownTriples | None,
-    **options: Unpack[_Options],
+    **options: Unpack[_TripleOptions],
 ) -> AnsweredTable: ...
 
 
@@ -52,7 +52,7 @@ def rank_triples(
     score_heads: ScoreFunction | None,
     triples: Integers,
     known: Mapping[str, KnownTriples | None],
-    **options: Unpack[_Options],
+    **options: Unpack[_TripleOptions],
 ) -> dict[str, AnsweredTable]: ...
 
 

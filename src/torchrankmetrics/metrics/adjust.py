@@ -17,7 +17,7 @@ from torchrankmetrics.decorators import suggest_keywords
 from torchrankmetrics.definitions.protocol import View
 from torchrankmetrics.definitions.sample import CandidateCounts, RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.definitions.transforms import apply_transform, as_transform
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Measure, affine_view
 from torchrankmetrics.metrics.names import base_definition
@@ -223,7 +223,7 @@ def _largest_error(definition: RankDefinition, mean: float, counts: CandidateCou
     (doi:10.1080/00029890.2000.12005203).
     """
     N = counts.num_candidates
-    f = known(definition.f).at(int(N[-1]))
+    f = as_transform(definition.f).at(int(N[-1]))
     a, b = sorted(apply_transform(f, np.array([1.0, N[-1]])).tolist())
     return math.sqrt(max((mean - a) * (b - mean), 0.0) / counts.num_tasks)
 

@@ -20,7 +20,7 @@ from torchrankmetrics.definitions.sample import (
     sum_by_value,
 )
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.definitions.transforms import apply_transform, as_transform
 from torchrankmetrics.metrics.analysis import Analysis, sample_of
 from torchrankmetrics.metrics.measure import Measure, offset_and_scale
 from torchrankmetrics.metrics.summary import sampled_notes
@@ -109,7 +109,9 @@ class Groups:
         if base is None or measure.view == "base":
             return base
         closed = (
-            definition.is_mean_of_f and definition.has_null and known(definition.f).closed_moments
+            definition.is_mean_of_f
+            and definition.has_null
+            and as_transform(definition.f).closed_moments
         )
         if (
             not closed
@@ -154,7 +156,7 @@ class Groups:
         runs, distinct, index, weight, count = self._once(
             self._counts, side, definition.min_candidates
         )
-        mean, variance = (part[index] for part in known(definition.f).null_moments(distinct))
+        mean, variance = (part[index] for part in as_transform(definition.f).null_moments(distinct))
         share = count * weight
         total_mean = self._spread(runs, runs.sums(share * mean), 0.0)
         return total_mean, self._spread(runs, runs.sums(share * weight * variance), 0.0)

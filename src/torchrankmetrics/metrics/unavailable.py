@@ -98,8 +98,8 @@ UNAVAILABLE = (
     Unavailable(
         "hits@10_50",
         r"(?:h|hits?)(?:@|_at_|_)?\d+[_(]\d+\)?",
-        "is hits@10 among 50 sampled candidates, which are chosen by what is ranked: "
-        "Ranks.from_negatives",
+        "is the expected hits@10 among 50 sampled candidates; for ranks among samples use "
+        "Ranks.from_negatives, for ranks among all a RankDefinition with WithCandidates",
     ),
 )
 

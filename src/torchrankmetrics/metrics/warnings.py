@@ -159,9 +159,9 @@ def warn_of_rows(analysis: "Analysis", rows: Rows, flags: int) -> None:
         lost = int(num_given - Columns(analysis.table_rows).count.sum())
         warn(
             f"{analysis.num_differing} repeated (side, sample_id) came with different ranks; the "
-            f"smallest row of each is kept, and at least {lost} ranking tasks are dropped. "
-            "Repeats should be the same task scored by the same model; for sample_id pass the "
-            "index in the dataset, not the position in the batch"
+            f"best rank of each is kept, and at least {lost} ranking tasks are dropped, so values "
+            "may be too good. Repeats should be the same task scored by the same model; for "
+            "sample_id pass the index in the dataset, not the position in the batch"
         )
     if flags & fault.NAN and analysis.num_nan:
         warn(

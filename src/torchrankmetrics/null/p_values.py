@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, IntArray
-from torchrankmetrics.definitions.transforms import EQUAL, IDENTITY, KnownTransform, known
+from torchrankmetrics.definitions.transforms import EQUAL, IDENTITY, KnownTransform, as_transform
 from torchrankmetrics.null.tails.lists import Values, values_of
 from torchrankmetrics.null.tails.upper import Tail, log_upper_tail
 from torchrankmetrics.validation import shorten
@@ -119,11 +119,11 @@ def _tail_of_mean(
     direction = definition.g_direction
     sign = direction if definition.higher_is_better else -direction
     c = counts.count.astype(np.float64)
-    values, which, v, shift = _summands(known(definition.f), sign, counts)
+    values, which, v, shift = _summands(as_transform(definition.f), sign, counts)
     bottom = float(c @ (v * values.worst[which])) + shift
     top = float(c @ (v * values.best[which])) + shift
 
-    g = known(definition.g if mean is None else IDENTITY)
+    g = as_transform(definition.g if mean is None else IDENTITY)
     if mean is None:
         mean = value
     mean = _mean_behind(g, direction, mean, sorted((sign * bottom, sign * top)))

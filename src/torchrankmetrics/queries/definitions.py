@@ -25,7 +25,7 @@ from torchrankmetrics.definitions.sample import (
     in_range,
 )
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, exponent_name
-from torchrankmetrics.definitions.transforms import AtMost, RankTransform, known
+from torchrankmetrics.definitions.transforms import AtMost, RankTransform, as_transform
 from torchrankmetrics.queries import binary
 from torchrankmetrics.queries.kind import (
     Capped,
@@ -95,7 +95,7 @@ class QueryDefinition(MetricDefinition):
             raise ValueError(
                 f"{shorten(self.name)} has divisor=, which divides a sum of f=: pass f"
             )
-        kind = self.kind if self.f is None else SumOf(known(self.f), self.divisor)
+        kind = self.kind if self.f is None else SumOf(as_transform(self.f), self.divisor)
         if kind is None or self.kind not in (None, kind):
             raise ValueError(
                 f"{shorten(self.name)} needs f=, a transform of ranks, or another kind=, and not "
@@ -106,7 +106,7 @@ class QueryDefinition(MetricDefinition):
         if higher_is_better is None:
             higher_is_better = (
                 self.f is None
-                or RankDefinition(self.name, known(self.f).at(1 << 20)).higher_is_better
+                or RankDefinition(self.name, as_transform(self.f).at(1 << 20)).higher_is_better
             )
         vars(self).update(
             kind=kind,

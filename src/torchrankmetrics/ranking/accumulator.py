@@ -94,7 +94,7 @@ class RankAccumulator:
         row = None if tasks.row is None else tasks.row.clone()
         column = tasks.column.clone()
         tasks = tasks._replace(row=row, column=column, excluded=tasks.excluded.clone())
-        self._counts = _Counts(tasks, true.detach().clone(), shard, B, backend)
+        self._counts = _ShardCounts(tasks, true.detach().clone(), shard, B, backend)
 
     @eager
     def update(self, scores: Tensor | Array) -> None:
@@ -115,7 +115,7 @@ class RankAccumulator:
         return self._counts.rank(())
 
 
-class _Counts:
+class _ShardCounts:
     """Counts of the candidates of checked tasks, in the chunks of a shard so far."""
 
     def __init__(
@@ -205,5 +205,5 @@ def rank_chunks(
                 "queries": len(like),
                 **tasks.fingerprint(shard.total),
             }
-    counts = _Counts(tasks, true.view(like.dtype), shard, len(like), backend)
+    counts = _ShardCounts(tasks, true.view(like.dtype), shard, len(like), backend)
     return counts.rank(chunks)

@@ -14,7 +14,7 @@ import numpy as np
 
 from torchrankmetrics.definitions.sample import FloatArray, RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.definitions.transforms import apply_transform, as_transform
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.standard_errors import bisected
 from torchrankmetrics.metrics.names import MetricLike, as_measure
@@ -244,7 +244,7 @@ def _limits(
     definition: RankDefinition, num_candidates: int | None, key: str
 ) -> tuple[float, float]:
     """Lowest and highest f of a metric on all ranks among so many candidates; None: any number."""
-    f = known(definition.f)
+    f = as_transform(definition.f)
     N = num_candidates
     if N is not None:
         N = check_int("num_candidates", N, 1, 1 << 62)

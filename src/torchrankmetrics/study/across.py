@@ -148,12 +148,12 @@ def _averages_of(
     found = {}
     for i, model in enumerate(table.models):
         cells = [table.cells[one.key, model, data] for data in chosen]
-        counts = _Counts(float(ranks[:, i].mean()), int(leading[:, i].sum()), cells)
-        found[model] = _average(one, values[:, i], counts, table.confidence_level)
+        standing = _Standing(float(ranks[:, i].mean()), int(leading[:, i].sum()), cells)
+        found[model] = _average(one, values[:, i], standing, table.confidence_level)
     return found
 
 
-class _Counts(NamedTuple):
+class _Standing(NamedTuple):
     """Mean rank of a model over datasets, number on which it is best, and its cells."""
 
     mean_rank: float
@@ -161,7 +161,7 @@ class _Counts(NamedTuple):
     cells: list[Any]
 
 
-def _average(one: Measure, values: FloatArray, counts: _Counts, level: float) -> Average:
+def _average(one: Measure, values: FloatArray, standing: _Standing, level: float) -> Average:
     """Average values of a model (datasets,), with an interval within the bounds of the measure."""
     mean = float(values.mean())
     error = float(sem(values)) if len(values) > 1 else math.nan
@@ -169,11 +169,11 @@ def _average(one: Measure, values: FloatArray, counts: _Counts, level: float) ->
     bottom, top = one.bounds
     low = low if bottom is None else max(low, bottom)
     high = high if top is None else min(high, top)
-    won = sum(cell.rank == (1, 1) for cell in counts.cells)
-    random = [cell.is_better_than_random for cell in counts.cells]
+    won = sum(cell.rank == (1, 1) for cell in standing.cells)
+    random = [cell.is_better_than_random for cell in standing.cells]
     tested = [is_better for is_better in random if is_better is not None]
     beyond = sum(tested) if tested else None
-    return Average(mean, low, high, counts.mean_rank, counts.best, won, beyond, len(values))
+    return Average(mean, low, high, standing.mean_rank, standing.best, won, beyond, len(values))
 
 
 def complete_values(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:

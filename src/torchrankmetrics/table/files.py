@@ -66,14 +66,16 @@ def read(path: Source, max_bytes: int) -> Tensor:
         return read_parquet(path, max_bytes)
     content = _content(path, max_bytes)
     if content.startswith(_MAGIC):
-        return _decoded([(path, content)], max_bytes)
+        return _read_parquet_files([(path, content)], max_bytes)
     return (_read_csv if _is_csv(path, content) else _read_npz)(content, path, max_bytes)
 
 
 def read_parquet(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
     """Read the rows of Parquet files and directories; errors as ``RankTable.from_parquet``."""
     max_bytes = check_int("max_bytes", max_bytes, 1)
-    return _decoded(((path, _content(path, max_bytes)) for path in _parts(source)), max_bytes)
+    return _read_parquet_files(
+        ((path, _content(path, max_bytes)) for path in _parts(source)), max_bytes
+    )
 
 
 def num_stored_rows(path: Source) -> int:
@@ -353,17 +355,20 @@ def _names(parquet: Any) -> list[tuple[str, str]]:
     return [(name, here.get(name, name)) for name in names if not name.startswith("__")]
 
 
-def _decoded(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
+def _read_parquet_files(files: Iterable[tuple[Source, bytes]], max_bytes: int) -> Tensor:
     """Read the rows of Parquet files, in batches."""
     opened = []
+    size = 0  # of the files and their rows, in bytes
     number = 0
     largest = 0
     for path, content in files:
         parquet = _opened(path, content, max_bytes)
         opened.append((path, parquet))
-        number += max(parquet.metadata.num_rows, 0)
+        rows_of_file = max(parquet.metadata.num_rows, 0)
+        number += rows_of_file
+        size += len(content) + 8 * WIDTH * rows_of_file
         largest = max(largest, _largest_row_group(parquet))
-        _check_size(path, 8 * WIDTH * number + largest, max_bytes)
+        _check_size(path, size + largest, max_bytes)
 
     rows = np.empty((WIDTH, number), dtype=np.int64).T
     start = 0

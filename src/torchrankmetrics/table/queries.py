@@ -65,10 +65,10 @@ def merged(queries: QuerySample) -> QuerySample:
 def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     """Find the queries of rows (n, 10), by side and query or ``partition`` (n,), and their items.
 
-    Ranks that leave other relevant items out become places by putting them back: items are sorted
-    by the number of candidates above them that no rank leaves out. Items between the same two of
-    these candidates are next to each other, so that a metric of sets of places does not depend on
-    their order.
+    A filtered rank does not count the other relevant items. It becomes a place in the list of all
+    candidates: items are sorted by the number of other candidates above them, and each adds the
+    items before it. Items between the same two other candidates are next to each other, so a
+    metric of sets of places does not depend on their order.
     """
     check_not_excluded(rows)
     alone = (Columns(rows).query == ABSENT) | is_empty_query(rows)
@@ -86,7 +86,7 @@ def _of_single_rows(rows: Rows, index: Rows) -> QuerySample:
     columns = Columns(rows)
     return QuerySample(
         np.arange(len(rows) + 1),
-        columns.optimistic,  # the rank of a single answer is its place
+        columns.optimistic,  # the rank of a single item is its place
         columns.pessimistic,
         1 - is_empty_query(rows).astype(np.int64),
         columns.num_candidates,

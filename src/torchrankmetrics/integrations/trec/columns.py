@@ -20,7 +20,7 @@ VALUE = {
 }
 
 
-class Columns(NamedTuple):
+class RunColumns(NamedTuple):
     """Places of the columns, and how a value is read."""
 
     query: int
@@ -29,7 +29,7 @@ class Columns(NamedTuple):
     sign: int  # -1: a rank, of which 1 is best
 
 
-def find_columns(names: Sequence[str], kind: Kind, where: str) -> Columns:
+def find_columns(names: Sequence[str], kind: Kind, where: str) -> RunColumns:
     """Find the columns of qrels or a run by their names; an error names those that were found."""
     plain = [_plain(name) for name in names]
     query, document, value = (_first(words, plain) for words in (QUERY, DOCUMENT, VALUE[kind]))
@@ -38,7 +38,7 @@ def find_columns(names: Sequence[str], kind: Kind, where: str) -> Columns:
         needed = f"query_id (or user_id), doc_id (or item_id) and {' or '.join(VALUE[kind][:4])}"
         raise ValueError(f"{where}: {kind} needs the columns {needed}; found {found}")
     is_rank = value is not None and plain[value] == "rank"
-    return Columns(query, document, value, -1 if is_rank else 1)
+    return RunColumns(query, document, value, -1 if is_rank else 1)
 
 
 def is_header(fields: Sequence[str]) -> bool:

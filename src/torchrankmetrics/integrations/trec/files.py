@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple, TextIO
 
-from torchrankmetrics.integrations.trec.columns import Columns, Kind, find_columns, is_header
+from torchrankmetrics.integrations.trec.columns import Kind, RunColumns, find_columns, is_header
 from torchrankmetrics.parsing import parse_json
 from torchrankmetrics.validation import shorten
 
 # number of fields of a line of TREC, and its columns; of a run the score decides, not the rank
-_TREC = {"qrels": (4, Columns(0, 2, 3, 1)), "run": (6, Columns(0, 2, 4, 1))}
+_TREC = {"qrels": (4, RunColumns(0, 2, 3, 1)), "run": (6, RunColumns(0, 2, 4, 1))}
 
 
-class Entry(NamedTuple):
+class RunEntry(NamedTuple):
     """One document of a query, or all documents of a query in JSON."""
 
     query: Any
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     sign: int = 1  # -1: the value is a rank, of which 1 is best
 
 
-def entries_of_file(path: str | os.PathLike[str], kind: Kind) -> Iterator[Entry]:
+def entries_of_file(path: str | os.PathLike[str], kind: Kind) -> Iterator[RunEntry]:
     """Yield the entries of a file, whose content decides how it is read."""
     name = os.fspath(path)
     try:
@@ -42,7 +42,7 @@ def entries_of_file(path: str | os.PathLike[str], kind: Kind) -> Iterator[Entry]
         raise ValueError(f"{name} is not UTF-8 text: {error}") from error
 
 
-def _of_lines(text: TextIO, kind: Kind, name: str) -> Iterator[Entry]:
+def _of_lines(text: TextIO, kind: Kind, name: str) -> Iterator[RunEntry]:
     lines = ((number, line) for number, line in enumerate(text, 1) if line.strip())
     numbered: Iterator[tuple[int, str]] = lines
     number, first = next(numbered, (0, ""))
@@ -89,12 +89,12 @@ def _hint(fields: list[str], kind: Kind) -> str:
     return "; a file of 3 columns begins with a header, such as: query-id doc-id score"
 
 
-def _entry(fields: list[str], columns: Columns, number: int) -> Entry:
+def _entry(fields: list[str], columns: RunColumns, number: int) -> RunEntry:
     value: Any = 1 if columns.value is None else fields[columns.value]
-    return Entry(fields[columns.query], fields[columns.document], value, number, columns.sign)
+    return RunEntry(fields[columns.query], fields[columns.document], value, number, columns.sign)
 
 
-def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[Entry]:
+def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[RunEntry]:
     """Yield the queries of one object, or of one in each line."""
     parts: Iterable[str] = (one.rstrip("\n") for one in chain([line], text))
     try:
@@ -117,4 +117,4 @@ def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[Entry]:
                 f"{shorten(part)}"
             )
         for query, documents in queries.items():
-            yield Entry(query, None, documents, number)
+            yield RunEntry(query, None, documents, number)

@@ -74,7 +74,7 @@ def rank_run(
     return _table(lists, num_candidates)
 
 
-class _Options(TypedDict, total=False):
+class _EvaluationOptions(TypedDict, total=False):
     num_candidates: NumCandidates | None
     relevance_threshold: float
     views: View | Sequence[View]
@@ -90,7 +90,7 @@ def evaluate_run(
     metrics: Metrics = ...,
     *,
     per_query: Literal[False] = ...,
-    **options: Unpack[_Options],
+    **options: Unpack[_EvaluationOptions],
 ) -> dict[str, float]: ...
 @overload
 def evaluate_run(
@@ -99,7 +99,7 @@ def evaluate_run(
     metrics: Metrics = ...,
     *,
     per_query: Literal[True],
-    **options: Unpack[_Options],
+    **options: Unpack[_EvaluationOptions],
 ) -> dict[str, dict[str, float]]: ...
 @suggest_keywords
 def evaluate_run(

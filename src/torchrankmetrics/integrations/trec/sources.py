@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from torchrankmetrics.integrations.trec.columns import DOCUMENT, VALUE, Kind, find_columns
-from torchrankmetrics.integrations.trec.files import Entry, entries_of_file
+from torchrankmetrics.integrations.trec.files import RunEntry, entries_of_file
 from torchrankmetrics.parsing import parse_number
 from torchrankmetrics.validation import shorten
 
@@ -104,7 +104,7 @@ def _of_mapping(given: Mapping[Any, Any], kind: Kind) -> Documents:
     return found
 
 
-def _collect(entries: Iterable[Entry], kind: Kind, where: str) -> Documents:
+def _collect(entries: Iterable[RunEntry], kind: Kind, where: str) -> Documents:
     """Put entries into dicts by query; ``where`` is the text before the place of an entry."""
     found: Documents = {}
     for query, document, value, place, sign in entries:
@@ -199,20 +199,20 @@ def _number(value: Any, kind: Kind, where: str) -> float:
     return number
 
 
-def _of_frame(table: Any, names: list[Any], kind: Kind) -> Iterator[Entry]:
+def _of_frame(table: Any, names: list[Any], kind: Kind) -> Iterator[RunEntry]:
     """Yield the rows of a frame of pandas, Polars or Arrow."""
     columns = find_columns(names, kind, "a frame")
     query, document = (_listed(table[names[i]]) for i in (columns.query, columns.document))
     value = [1] * len(query) if columns.value is None else _listed(table[names[columns.value]])
     for place, row in enumerate(zip(query, document, value, strict=True)):
-        yield Entry(*row, place, columns.sign)
+        yield RunEntry(*row, place, columns.sign)
 
 
 def _listed(column: Any) -> list[Any]:
     return list(column.to_pylist() if hasattr(column, "to_pylist") else column.to_list())
 
 
-def _of_records(records: Any, kind: Kind) -> Iterator[Entry]:
+def _of_records(records: Any, kind: Kind) -> Iterator[RunEntry]:
     """Yield records: dicts, named tuples or other objects whose attributes are columns."""
     columns = None
     names = list[str]()
@@ -224,7 +224,7 @@ def _of_records(records: Any, kind: Kind) -> Iterator[Entry]:
         value = 1 if columns.value is None else values[names[columns.value]]
         query = values[names[columns.query]]
         document = values[names[columns.document]]
-        yield Entry(query, document, value, place, columns.sign)
+        yield RunEntry(query, document, value, place, columns.sign)
 
 
 def _as_mapping(record: Any, names: list[str]) -> Mapping[str, Any]:

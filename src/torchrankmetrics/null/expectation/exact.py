@@ -10,7 +10,7 @@ import numpy as np
 from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.sums import PrefixRule, prefix_rule
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import known
+from torchrankmetrics.definitions.transforms import as_transform
 from torchrankmetrics.null.expectation.provider import CachedExpectation, enumeration, unavailable
 
 
@@ -22,8 +22,8 @@ def strategies(
     A strategy returns None or raises for counts that it does not serve.
     """
     kind = definition.aggregation
-    p = known(definition.f).exponent
-    a = known(definition.g).exponent
+    p = as_transform(definition.f).exponent
+    a = as_transform(definition.g).exponent
     if definition.is_mean_of_f:
         yield mean_of_f
     elif definition.is_geometric_mean:
@@ -56,7 +56,7 @@ def strategies(
 
 def mean_of_f(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     """Exact moments of a mean of f: of MR, MRR, hits at k, AUC and a user-defined f."""
-    mean, variance = known(definition.f).null_moments(counts.num_candidates)
+    mean, variance = as_transform(definition.f).null_moments(counts.num_candidates)
     share = counts.count * counts.weight
     return Moments(float((share * mean).sum()), float((share * counts.weight * variance).sum()))
 
@@ -69,7 +69,7 @@ def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Momen
         N = counts.num_candidates[part]
         count = counts.count[part]
         log_factor, relative_variance = _power_moments(
-            prefix_rule(N.tobytes()), known(definition.g).direction * weight
+            prefix_rule(N.tobytes()), as_transform(definition.g).direction * weight
         )
         log_mean += float((count * log_factor).sum())
         log_spread += float((count * np.log1p(relative_variance)).sum())

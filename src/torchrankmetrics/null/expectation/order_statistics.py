@@ -17,7 +17,7 @@ from torchrankmetrics.definitions.sample import (
 )
 from torchrankmetrics.definitions.sums import PANEL_NODES, gauss_rule, panel_rule
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
-from torchrankmetrics.definitions.transforms import known
+from torchrankmetrics.definitions.transforms import as_transform
 from torchrankmetrics.null.expectation.poisson_binomial import point, tail
 from torchrankmetrics.null.expectation.provider import unavailable
 from torchrankmetrics.null.hypergeometric import log_miss
@@ -113,7 +113,7 @@ def _moments(definition: RankDefinition, tasks: _IndependentRanks) -> Moments:
     """Moments of a power of X_(j), the j-th smallest rank, or of the midpoint of two."""
     # the statistic of one ranking task is its rank
     if tasks.total == 1 and tasks.last[0] == tasks.num_candidates[0]:
-        mean, variance = known(definition.g).null_moments(tasks.last)
+        mean, variance = as_transform(definition.g).null_moments(tasks.last)
         return Moments(float(mean[0]), float(variance[0]))
 
     j = _place(definition, tasks.total)
@@ -122,7 +122,7 @@ def _moments(definition: RankDefinition, tasks: _IndependentRanks) -> Moments:
     if num_certain >= j + is_midpoint:  # X_(j) = 1
         return Moments(1.0, 0.0)
 
-    a = known(definition.g).exponent
+    a = as_transform(definition.g).exponent
     center = _center(tasks, j)
     if is_midpoint:
         first, second = _midpoint(definition, tasks, j, center, a)

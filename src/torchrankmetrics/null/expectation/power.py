@@ -12,7 +12,7 @@ from scipy.special import gammaln, poch, rgamma
 from torchrankmetrics.definitions.sample import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.definitions.sums import PrefixRule, panel_ratio, prefix_rule
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import known
+from torchrankmetrics.definitions.transforms import as_transform
 from torchrankmetrics.null.expectation.provider import unavailable
 
 _CUMULANTS = 20  # number of cumulants that are computed for each sum
@@ -27,8 +27,8 @@ _FACTORIALS = np.array([math.factorial(j) for j in range(_CUMULANTS + 1)], dtype
 
 def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5, by a Laplace transform."""
-    p = known(definition.f).exponent
-    a = known(definition.g).exponent
+    p = as_transform(definition.f).exponent
+    a = as_transform(definition.g).exponent
     if counts.num_candidates[-1] == 1:
         return Moments(1.0, 0.0)
 
@@ -110,9 +110,10 @@ class _LaplaceIntegral:
 
 
 class _PowerSum:
-    """S = sum of v_i r_i^p relative to its mean mu.
+    """S = sum of v_i r_i^p relative to its mean mu, by its cumulants and its Laplace transform.
 
-    Pairs (N, v) are sorted by the largest v r^p / mu.
+    Lambda(t) = log E exp(-t (S / mu - 1)), and log phi(t) = log E exp(-t S / mu). Pairs (N, v) are
+    sorted by the largest v r^p / mu.
     """
 
     def __init__(self, counts: CandidateCounts, p: float) -> None:
@@ -140,10 +141,7 @@ class _PowerSum:
         self._mean_before = np.append(0.0, np.cumsum(self._count * self._unit * mean[order]))
 
     def log_laplace(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Lambda and log phi at ascending t, (len(t),) each.
-
-        Lambda(t) is log E exp(-t (S / mu - 1)), and log phi(t) is log E exp(-t S / mu).
-        """
+        """Lambda and log phi at ascending t, (len(t),) each."""
         # the first pairs by their cumulants
         small = np.searchsorted(self.largest, _SERIES / t, side="right")
         excess = polyval(t, self._series[2:, small], tensor=False) * t**2
@@ -333,8 +331,8 @@ _VARIANCE_TOLERANCE = 1e-10
 
 def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by Gauss rules from 19 cumulants of the sum."""
-    a = known(definition.g).exponent
-    S = _PowerSum(counts, known(definition.f).exponent)
+    a = as_transform(definition.g).exponent
+    S = _PowerSum(counts, as_transform(definition.f).exponent)
     spread = math.sqrt(S.cumulants[2])
     kappa = (S.cumulants / spread**_ORDERS)[:_CUMULANTS]
     kappa[2] = 0.0  # E exp(u Z - u^2 / 2) generates the Hermite moments

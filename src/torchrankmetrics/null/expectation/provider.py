@@ -20,7 +20,7 @@ from torchrankmetrics.definitions.sample import (
     in_range,
 )
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
-from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.definitions.transforms import apply_transform, as_transform
 from torchrankmetrics.errors import RankMetricError
 from torchrankmetrics.validation import check_int, shorten
 
@@ -158,7 +158,7 @@ def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments 
 def _values_of_all(definition: RankDefinition, sizes: list[int], weight: FloatArray) -> FloatArray:
     """Values of the metric for all rank vectors of tasks with these numbers of candidates."""
     tables = {
-        n: apply_transform(known(definition.f).at(n), np.arange(1, n + 1, dtype=np.float64))
+        n: apply_transform(as_transform(definition.f).at(n), np.arange(1, n + 1, dtype=np.float64))
         for n in sizes
     }
     values = np.empty(math.prod(sizes))
@@ -184,7 +184,7 @@ def _moments(values: FloatArray, ddof: int) -> Moments:
 
 
 @dataclass(frozen=True)
-class _Queries:
+class _QuerySampleKey:
     """A metric and the queries that it is of, which are equal if their digests are."""
 
     definition: Any
@@ -229,9 +229,9 @@ class MonteCarloExpectation(CachedExpectation):
 
     def _of_queries(self, definition: Any, queries: Any) -> Moments:
         each, digest = queries.unranked()
-        return self._cached_of_queries(_Queries(definition, digest, each))
+        return self._cached_of_queries(_QuerySampleKey(definition, digest, each))
 
-    def _simulate_queries(self, key: _Queries) -> Moments:
+    def _simulate_queries(self, key: _QuerySampleKey) -> Moments:
         random = np.random.default_rng(self.seed)
         every = np.arange(len(key.queries))
         mass = in_range(key.queries.weight)

@@ -68,9 +68,10 @@ def _from_moments(moments: FloatArray) -> float:
 def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArray:
     """E[(V / E V - 1)^k], k = 0..4.
 
-    For ranks y centered and in units of sqrt(E V) and a normal Z, E exp(-e^2 V) is E_Z of the
-    product of E exp(-e^2 v y^2 + sqrt(2) e v y Z). The coefficients of this series in e are
-    polynomials in Z, so five Gauss-Hermite nodes are exact.
+    V = sum v y^2 - B^2 with B = sum v y, for ranks y that are centered and in units of sqrt(E V).
+    With a normal Z, exp(e^2 B^2) = E exp(sqrt(2) e B Z). So E exp(-e^2 V) is the mean over Z of a
+    product over the ranks of E exp(-e^2 v y^2 + sqrt(2) e v y Z). The coefficients of this series
+    in e are polynomials in Z, so five Gauss-Hermite nodes are exact.
     """
     v = counts.weight
     raw = _moments_of_ranks(counts, math.sqrt(mean))
@@ -81,7 +82,7 @@ def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArra
     for z, weight in zip(nodes, weights / weights.sum(), strict=True):
         kappa = (counts.count * cumulants_of(_exponential_series(z, v) * raw)).sum(1)
         kappa[1] = 0.0
-        kappa[2] = 2 * (z * z - 1) * square  # of V - E V
+        kappa[2] = 2 * (z * z - 1) * square  # of V - E V, as sum v E y^2 = E V + E B^2
         moments += weight * moments_of(kappa)
     order = np.arange(5)
     scale = (-1.0) ** order * factorial(order) / factorial(2 * order)

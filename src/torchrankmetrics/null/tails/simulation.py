@@ -33,7 +33,7 @@ def _num_cells(sums: Summands) -> FloatArray:
 
 def simulated_tail(sums: Summands, s: float, t: float) -> tuple[float, float]:
     """Log P(S >= s) and its relative standard error."""
-    draws = _Draws(sums, t, num_draws(sums) if sums.num > 1 else 1)
+    draws = _TiltedDraws(sums, t, num_draws(sums) if sums.num > 1 else 1)
     last = int(np.argmax(sums.best - sums.worst))
     number = sums.c.astype(np.int64)
     number[last] -= 1
@@ -66,7 +66,7 @@ def _log_rest(sums: Summands, last: int, least: FloatArray, reaches: bool) -> Fl
     return np.asarray(np.log(mass if reaches else 1 - mass))
 
 
-class _Draws:
+class _TiltedDraws:
     """Draws of a sum, and the logarithm of the true over the tilted probability of each."""
 
     def __init__(self, sums: Summands, t: float, size: int) -> None:
