@@ -1,4 +1,4 @@
-"""Programs that run a metric without values: torch.export, fake tensors, torch.func, and the meta device."""
+"""Programs that run a metric without values: torch.export, fake tensors, torch.func and meta."""
 
 import pytest
 import torch
