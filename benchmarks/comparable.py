@@ -92,7 +92,7 @@ def frequency_ranks(folder: Path) -> Ranks:
 
 
 def frequencies(folder: Path) -> tuple[torch.Tensor, torch.Tensor, KnownTriples]:
-    """Counts (2, R, N) in training, test triples and all triples.
+    """Counts (2, R, N) in training; test triples; all triples.
 
     The counts are how often an entity is head (0) or tail (1) of a relation.
     """

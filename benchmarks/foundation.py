@@ -459,7 +459,7 @@ def frequency_table(graph: Graph) -> RankTable:
 def seen(test: list[Triple], names: Iterable[str], checkouts: Path) -> float:
     """Share of test triples that are facts of graphs that a checkpoint was trained on.
 
-    All splits of NELL-995 are facts: ULTRA's has another split of the same triples. GraIL writes
+    All splits of NELL-995 are taken: ULTRA's has another split of the same triples. GraIL writes
     its labels with colons where others do not.
     """
     facts_of = [training_facts(name, checkouts) for name in names]
@@ -489,7 +489,7 @@ def plain(triple: Triple) -> Triple:
 
 
 def noise(checkout: Path, checkouts: Path, names: list[str]) -> list[dict[str, Any]]:
-    """The same graph with other numbers of its entities: other orders of sums; rounded or not."""
+    """The same graph with renumbered entities: other orders of sums; scores rounded or not."""
     rows = []
     for name in names:
         graph = load_graph(name, checkouts)

@@ -53,7 +53,7 @@ def measure(
 ) -> dict[str, float]:
     """Milliseconds: best, median and quartiles of runs within a budget of time.
 
-    One run before them is not measured, unless ``warm``.
+    Unless ``warm``, one run that is not measured comes first.
     """
     if not warm:
         run()
@@ -116,7 +116,7 @@ def after(
     *ways: tuple[str, str, Callable[[Any], Any]],
     runs: int = 500,
 ) -> list[dict[str, Any]]:
-    """Measure the uses of a new object; making it is not measured, but leaves the caches cold."""
+    """Measure ways to use a new object; making it is not measured, but leaves the caches cold."""
     times: list[list[float]] = [[] for _ in ways]
     for _ in range(runs):
         for (_, _, use), own in zip(ways, times, strict=True):

@@ -43,7 +43,7 @@ KINDS = ("trained", "untrained")
 
 
 class Graphs(NamedTuple):
-    """Two graphs with entities from 0 in each, and all aligned pairs (left, right).
+    """Two graphs with entities from 0 in each, their sizes, and all pairs (left, right).
 
     Triples are (head, relation, tail).
     """

@@ -215,7 +215,7 @@ SCENARIOS: dict[str, Callable[[int, str], Any]] = {
 
 @contextmanager
 def environment(rank: int, devices: int) -> Iterator[None]:
-    """Set the variables of torchrun: Lightning then starts no process and uses the group."""
+    """Set torchrun's variables: Lightning then starts no process and uses the existing group."""
     if devices > 1:
         names = (
             "RANK",

@@ -29,7 +29,10 @@ Results = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, list[Results]]:
-    """All scenarios on one process without a group and on two; Lightning is slow to import."""
+    """All scenarios on one process without a group, and on two.
+
+    They run in one go, because Lightning is slow to import.
+    """
     found: dict[str, list[Results]] = {}
 
     def start(name: str, devices: int) -> None:

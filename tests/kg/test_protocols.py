@@ -177,7 +177,7 @@ def arrays(rows):
 
 
 def looped(rows):
-    """Expected true rows: optimistic, pessimistic, candidates, query, group, compared with NaN."""
+    """Per true row: optimistic, pessimistic, candidates, query, group, whether a NaN met it."""
     found = []
     for query, own, score, true, _, group in rows:
         if true:

@@ -443,7 +443,7 @@ def test_every_label_is_readable(models: dict[str, RankCollection], style: str) 
     ids=["full", "protanopia", "deuteranopia", "tritanopia"],
 )
 def test_colors_differ_for_every_kind_of_color_vision(seen: list[list[float]]) -> None:
-    """Without one kind of cone (Machado et al. 2009, severity 1) colors stay apart in RGB."""
+    """Seen without one kind of cone (Machado et al. 2009, severity 1), colors stay apart in RGB."""
     colors = [np.array(matplotlib.colors.to_rgb(color)) for color, _, _ in MARKS]
     linear = [np.clip(np.array(seen) @ color**2.2, 0, 1) ** (1 / 2.2) for color in colors]
     for one, other in itertools.combinations(linear, 2):

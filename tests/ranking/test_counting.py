@@ -32,7 +32,7 @@ INTEGERS = [torch.uint8, torch.int32, torch.int64, torch.bool]  # a type compile
 
 
 def scores_with_specials(generator, B, N, dtype, strides):
-    """Small integers; floating scores also have NaN, infinities, both zeros and subnormals."""
+    """Small integers; if floating, also NaN, infinities and zeros of both signs, and subnormals."""
     numbers = torch.randint(-3, 4, (B, N), generator=generator)
     scores = numbers.to(dtype)
     if dtype.is_floating_point:
@@ -62,7 +62,7 @@ def scores_with_specials(generator, B, N, dtype, strides):
 def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, kind, true, threads):
     """From few targets, each compared with every cell, to many, with buckets and searches.
 
-    Sizes go over borders of blocks.
+    Sizes cross borders of blocks.
     """
     generator = torch.Generator().manual_seed(seed)
     B = int(torch.randint(1, 5, (), generator=generator))

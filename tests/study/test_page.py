@@ -240,7 +240,7 @@ def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_p
 
 
 def test_a_page_of_unequal_models(tmp_path: Path) -> None:
-    """One dataset, models on other candidates, missing cells, markup as names: page warnings."""
+    """One dataset, models on other candidates, missing cells, markup as names: the page warns."""
     study = study_of(datasets=("small", "middle"))
     odd = table_of("a", "small", 1)
     odd.rows[:, 2] += 1

@@ -121,7 +121,7 @@ def test_the_error_of_a_mean_over_seeds_is_that_of_the_two_way_layout() -> None:
 
 
 def test_runs_that_differ_on_tasks_and_nowhere_else_have_an_interval() -> None:
-    """Two runs of equal value on tasks of equal mean: seeds or tasks add nothing by themselves."""
+    """Two runs of equal value on tasks of equal mean: neither seeds nor tasks add anything."""
     study = RankStudy()
     for model, ranks in {"a": ([1, 9] * 20, [9, 1] * 20), "b": ([2, 8] * 20, [8, 2] * 20)}.items():
         for seed, one in enumerate(ranks):
