@@ -12,7 +12,7 @@ NUMBER = re.compile(r"[-+]?\d+\.\d*(?:e[-+]?\d+)?")
 
 
 class Numbers(OutputChecker):
-    """Numbers with a decimal point may differ from those of the page by a share of them, everything else not at all."""
+    """Numbers with a decimal point may differ from the page by a share; other text may not."""
 
     def __init__(self, share: float) -> None:
         self.share = share

@@ -1,4 +1,4 @@
-"""Every case in which another library does the same work: ranks of all forms of input, and the steps of an evaluation.
+"""All cases that another library also computes: ranks of all forms of input; evaluation steps.
 
 python -m benchmarks [--full] [--threads N] [--json PATH]
 """

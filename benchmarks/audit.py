@@ -43,7 +43,10 @@ def candidates(
 def negatives(
     scores: Tensor, target: Tensor, exclude: Tensor | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """True scores (b,) and those of the others (b, n): all rows at once if they are of one length, else one by one."""
+    """Scores of the targets (b,) and of the others (b, n).
+
+    All rows come at once if they are of one length, else one by one.
+    """
     if exclude is None:
         others = torch.ones_like(scores, dtype=torch.bool).scatter_(1, target[:, None], False)
         yield scores.gather(1, target[:, None])[:, 0], scores[others].view(len(target), -1)

@@ -160,7 +160,7 @@ EFFECTS, DEPENDENT = (0.0, 1.0, 4.0), ("mrr", "mr", "hits@10")
 
 
 def triples(rng: np.random.Generator, size: int, effect: float) -> RankTable:
-    """Ranks of both sides of triples; ``effect``: variance that the sides share, over the other one."""
+    """Ranks of both sides of triples; ``effect``: their shared variance divided by the rest."""
     own, shared = rng.normal(size=(2, size)), rng.normal(size=size)
     score = math.sqrt(1 / (1 + effect)) * own + math.sqrt(effect / (1 + effect)) * shared
     rank = np.clip(np.ceil(np.exp(2 + 1.5 * score)), 1, NUM_CANDIDATES).astype(np.int64)
@@ -343,7 +343,10 @@ def effective_tasks(x: np.ndarray) -> np.ndarray:
 def check(
     ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.ndarray, warned: np.ndarray
 ) -> None:
-    """Fail if the library says something else of the first samples; where it draws other resamples, of its own ones."""
+    """Fail if the library returns another interval or warning for the first samples.
+
+    If the library draws other resamples, the comparison uses the library's resamples.
+    """
     for i in range(CHECKED):
         rank = ranks[i].astype(np.int64)
         if method == "normal":
@@ -386,7 +389,7 @@ def tally(
     warned: np.ndarray,
     p_value: np.ndarray | None = None,
 ) -> Row:
-    """How often intervals hold the truth, miss on either side, are warned of; how often tests reject."""
+    """Shares of intervals that hold or miss the truth or are warned of; of tests that reject."""
     slack = 1e-12 * abs(truth)  # a truth that the sample attains to the last digit
     below, above = truth < low - slack, truth > high + slack
     calm = ~warned
@@ -580,8 +583,8 @@ def tables(results: Row) -> str:
             lambda r: r["metric"],
             lambda r: _covered(r) + f"; {_size(r, rows, 'equal')}",
         ),
-        "Weighted hits: the lowest coverage in % over seven shares of hits from 2% to 98% (share of "
-        f"samples with a warning); {results['weighted'][0]['draws']} samples per share:",
+        "Weighted hits: the lowest coverage in % over seven shares of hits from 2% to 98% (share "
+        f"of samples with a warning); {results['weighted'][0]['draws']} samples per share:",
         "",
         _weighted_table(results["weighted"]),
         "Both sides of triples, two exchangeable models: size of the 5% test in %; coverage of the "

@@ -1,4 +1,4 @@
-"""The case study of Hoyt et al. 2022 (arXiv 2203.07544, section 4.3 and Figure 1), with exact p-values.
+"""Case study of Hoyt et al. 2022 (arXiv 2203.07544, section 4.3, Figure 1) with exact p-values.
 
     python -m benchmarks.case_study [--json PATH] [--plot PATH]             Nations and Kinships,
     which come with pykeen python -m benchmarks.case_study FOLDER ... --epochs N --json PATH
@@ -56,7 +56,10 @@ Splits = list[Tensor]
 
 
 class Model(torch.nn.Module):
-    """A query (entity, relation, direction) becomes a vector, compared with every entity: by product or by distance."""
+    """A query (entity, relation, direction) becomes a vector that is compared with every entity.
+
+    The comparison is a product or a distance.
+    """
 
     def __init__(
         self, kind: str, num_entities: int, num_relations: int, dim: int, drop: float
@@ -81,7 +84,10 @@ class Model(torch.nn.Module):
         return self.kind in ("TransE", "RotatE")
 
     def query(self, entity: Tensor, relation: Tensor, forwards: bool) -> Tensor:
-        """(B, dim): what the tail of (entity, relation, ?), or the head of (?, relation, entity), should be like."""
+        """Vectors (B, dim) that the missing entity should be like.
+
+        This is the tail of (entity, relation, ?), or the head of (?, relation, entity).
+        """
         e, r = dropout(self.entities[entity], self.dropout, self.training), self.relations[relation]
         if self.kind == "TransE":
             return e + r if forwards else e - r
@@ -98,7 +104,10 @@ class Model(torch.nn.Module):
         return torch.cat([product.real, product.imag], 1)
 
     def compare(self, query: Tensor, entities: Tensor, *, paired: bool = False) -> Tensor:
-        """(B, n) from (B, dim) and (n, dim), paired: (B, 1) from n = B; distances without |query|^2: the same order."""
+        """Scores (B, n) from (B, dim) and (n, dim); ``paired``: (B, 1) from n = B.
+
+        Distances are without |query|^2, which does not change the order.
+        """
         product = (query * entities).sum(1, keepdim=True) if paired else query @ entities.T
         if not self.by_distance:
             return product
@@ -287,7 +296,7 @@ def shipped() -> dict[str, Splits]:
 
 
 def add(path: Path | None, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All runs of a file with the given ones in place of earlier ones; graphs by size, models in order."""
+    """Runs of a file; the given ones replace earlier ones; graphs by size, models in order."""
     merged = {
         (run["graph"], run["model"]): run
         for run in (json.loads(path.read_text()) if path and path.exists() else [])

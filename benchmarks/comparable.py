@@ -1,4 +1,4 @@
-"""Which rank metrics are comparable? One fixed scorer, only the number N of candidates varied: all metrics and views.
+"""Which rank metrics are comparable? All metrics and views if only the number of candidates varies.
 
     python -m benchmarks.comparable [--json PATH]                                        simulated
     ranks only python -m benchmarks.comparable --fb15k237 FOLDER --dbp15k FOLDER --json PATH
@@ -92,7 +92,10 @@ def frequency_ranks(folder: Path) -> Ranks:
 
 
 def frequencies(folder: Path) -> tuple[torch.Tensor, torch.Tensor, KnownTriples]:
-    """How often an entity is head (0) or tail (1) of a relation in training, (2, R, N); test triples; all triples."""
+    """Counts (2, R, N) in training; test triples; all triples.
+
+    The counts are how often an entity is head (0) or tail (1) of a relation.
+    """
     train, valid, test = read_splits(folder)
     everything = torch.cat([train, valid, test])
     num_entities, num_relations = (
@@ -147,7 +150,7 @@ def measured(ranks: Ranks) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Write a Markdown table: a line per metric, in every view a column per number of candidates."""
+    """Write a Markdown table: a line per metric and view, a column per number of candidates."""
     sizes = [f"{row['candidates']:,.0f}" for row in rows]
     lines = [
         "| metric | view | " + " | ".join(f"N = {size}" for size in sizes) + " |",

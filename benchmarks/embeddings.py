@@ -1,4 +1,4 @@
-"""Ranks of embeddings compared with the bare float32 product: easy and hard numbers, trained models, many candidates.
+"""Ranks of embeddings and the bare float32 product: easy, hard, trained numbers, many candidates.
 
 python -m benchmarks.embeddings [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N]
 [--models FOLDER]

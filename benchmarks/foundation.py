@@ -1,4 +1,4 @@
-"""A foundation model and random ranking: zero-shot ranks of ULTRA's three published checkpoints on many graphs.
+"""ULTRA, a foundation model, and random ranking: 3 published checkpoints, zero-shot on many graphs.
 
     pip install torch_geometric numba
     python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --tables FOLDER [--only NAME
@@ -66,7 +66,10 @@ _FAMILIES = {"fb": "fb15k237", "wn": "wn18rr", "nl": "nell995"}
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Ids (n, 3) of head, relation, tail of each split, numbered as they occur first; GraIL's relations in training."""
+    """Ids (n, 3) of head, relation and tail of each split, numbered as they occur first.
+
+    Relations of GraIL are numbered as they occur in training.
+    """
 
     splits: dict[str, Tensor]
     num_entities: int
@@ -88,7 +91,10 @@ class Graph:
 
 
 def labels_of(name: str, checkouts: Path) -> dict[str, list[Triple]]:
-    """Labelled triples by split; of GraIL's graphs "vocabulary" comes first, the training graph, for its relations."""
+    """Labeled triples by split.
+
+    GraIL's graphs begin with "vocabulary", the training graph, for its relations.
+    """
     by_name = {source.name: source for source in sources()}
     source = by_name[graph_names()[name]]
     found = {split: read_split(source, split, checkouts) for split in source.files}
@@ -208,7 +214,7 @@ def tables(
 
 
 def _import(checkout: Path) -> tuple[Any, Any]:
-    """ULTRA's models and tasks, with two sums of ours in the place of what would have to be compiled."""
+    """ULTRA's models and tasks, with two sums of our own instead of code that must be compiled."""
     if not (checkout / "ultra" / "models.py").exists():
         raise FileNotFoundError(f"{checkout} is no checkout of ULTRA: it has no ultra/models.py")
     if "ultra.models" not in sys.modules:
@@ -237,7 +243,7 @@ def sum_of_messages(
     sum: str = "add",
     mul: str = "mul",
 ) -> Tensor:
-    """Sum over the edges (to, from) of a node: weight (E,) x relation (R, D)[type] x input (N, D)[from].
+    """Sum weight (E,) x relation (R, D)[type] x input (N, D)[from] over edges (to, from) of a node.
 
     One after the other in the order of (to, from), so that the result has the same bits everywhere.
     """
@@ -365,7 +371,10 @@ def row_of(table: RankTable, graph: str, checkpoint: str) -> dict[str, Any]:
 
 
 def across(study: RankStudy) -> dict[str, Any]:
-    """What the checkpoints are over graphs, which are the sample; both sides of a triple are drawn together."""
+    """Averages of the checkpoints over graphs, which are the sample.
+
+    Both sides of a triple are drawn together.
+    """
     summary = study.summary(AVERAGED, cluster="sample_id")
     rows = [
         {"metric": metric, "checkpoint": model, "mean": row.value, "low": row.low, "high": row.high}
@@ -403,7 +412,7 @@ def differences(study: RankStudy) -> Iterable[dict[str, Any]]:
 
 
 def facts(name: str, checkouts: Path) -> dict[str, Any]:
-    """What can be said of a graph without a model: constants, a count, and which tests were training elsewhere."""
+    """Facts of a graph without a model: constants, a count, tests that were training elsewhere."""
     labelled = labels_of(name, checkouts)
     labelled.pop("vocabulary", None)
     graph, test = load_graph(name, checkouts), labelled["test"]
@@ -434,7 +443,7 @@ def answers(triples: Iterable[Triple]) -> dict[str, set[str]]:
 
 
 def frequency_table(graph: Graph) -> RankTable:
-    """The scorer that knows only how often an entity is head or tail of the relation in the facts."""
+    """Rank only by how often an entity is head or tail of the relation in the facts."""
     counts = torch.zeros(2, graph.num_relations, graph.num_entities)
     train = graph.splits["train"]
     for side, column in enumerate((0, 2)):
@@ -448,10 +457,10 @@ def frequency_table(graph: Graph) -> RankTable:
 
 
 def seen(test: list[Triple], names: Iterable[str], checkouts: Path) -> float:
-    """Share of test triples that are facts of graphs a checkpoint was trained on; of NELL-995 all splits are taken.
+    """Share of test triples that are facts of graphs that a checkpoint was trained on.
 
-    ULTRA's NELL-995 has another split of the same triples. GraIL writes its labels with colons
-    where others do not.
+    All splits of NELL-995 are taken: ULTRA's has another split of the same triples. GraIL writes
+    its labels with colons where others do not.
     """
     facts_of = [training_facts(name, checkouts) for name in names]
     return sum(any(plain(triple) in one for one in facts_of) for triple in test) / len(test)
@@ -476,11 +485,11 @@ def plain(triple: Triple) -> Triple:
 
 
 # --- noise
-# ------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 def noise(checkout: Path, checkouts: Path, names: list[str]) -> list[dict[str, Any]]:
-    """The same graph under other numbers of its entities: every sum in another order; scores rounded or not."""
+    """The same graph with renumbered entities: other orders of sums; scores rounded or not."""
     rows = []
     for name in names:
         graph = load_graph(name, checkouts)

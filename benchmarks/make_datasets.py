@@ -83,7 +83,9 @@ _COMMITS = {
 }
 _LICENCES = {
     "pykeen": "MIT (PyKEEN)",
-    "1049451037/GCN-Align": "none stated; JAPE, from which it has the data: MIT; derived from DBpedia, CC BY-SA",
+    "1049451037/GCN-Align": (
+        "none stated; JAPE, from which it has the data: MIT; derived from DBpedia, CC BY-SA"
+    ),
     "TimDettmers/ConvE": "MIT (ConvE)",
     "ZhenfengLei/KGDatasets": "none stated; derived from DBpedia, CC BY-SA",
     "bdi-lab/InGram": "CC BY-NC-SA 4.0 (InGram)",
@@ -99,7 +101,10 @@ _LICENCES = {
 }
 _FREEBASE, _WORDNET = "; derived from Freebase, CC BY", "; derived from WordNet, WordNet license"
 _NELL = "; derived from NELL"
-_INDUCTIVE = "all entities of the inductive graph's three files, its facts being train; filtered by the three"
+_INDUCTIVE = (
+    "all entities of the inductive graph's three files, its facts being train; "
+    "filtered by the three"
+)
 _MERGED = (
     "valid and test of the inductive graph as one test set, among all its entities; filtered by "
     "its three files; what ULTRA reports"
@@ -115,7 +120,10 @@ def _graph(
     more: str = "",
     **fields: Any,
 ) -> GraphSource:
-    """A source; of files by their pattern, and of the license what is told of the data beside the repository."""
+    """A source; its files are given by their pattern.
+
+    ``more`` is the license of the data, in addition to the license of the repository.
+    """
     if isinstance(files, str):
         files = {split: (files.format(split),) for split in _SPLITS}
     return GraphSource(
@@ -137,8 +145,8 @@ def sources() -> Iterator[GraphSource]:
             f"DBP15K {pair.upper()}",
             "1049451037/GCN-Align",
             {"test": (f"data/{pair.replace('-', '_')}/ref_ent_ids",)},
-            protocol="70% of the 15,000 aligned pairs (30% are seeds); the partner of each among those of all test "
-            "pairs, nothing filtered; head and tail are the two directions",
+            protocol="70% of the 15,000 aligned pairs (30% are seeds); the partner of each among "
+            "those of all test pairs, nothing filtered; head and tail are the two directions",
             layout="pairs",
         )
 
@@ -269,7 +277,8 @@ def _inductive() -> Iterator[GraphSource]:
             f"Hamaguchi-BM both-{thousands}000 of INDIGO, the test graph",
             "shuwen-liu-ox/INDIGO",
             {"train": (f"{folder}/test-graph.txt",), "test": (f"{folder}/test-fact.txt",)},
-            protocol="all entities of the test graph's two files; filtered by the two, as ULTRA does",
+            protocol="all entities of the test graph's two files; "
+            "filtered by the two, as ULTRA does",
         )
 
 
@@ -352,7 +361,7 @@ def facts_of(source: GraphSource, checkouts: Path) -> dict[str, object]:
 def number_triples(
     splits: Mapping[str, list[Triple]],
 ) -> tuple[dict[str, IntArray], list[str], list[str]]:
-    """Splits as integer triples (n, 3), ids in the order of the sorted labels; labels of entities and relations."""
+    """Splits as ids (n, 3), in the order of the sorted labels; labels of entities and relations."""
     every = [triple for triples in splits.values() for triple in triples]
     entity = {
         label: i for i, label in enumerate(sorted({label for h, _, t in every for label in (h, t)}))
@@ -375,7 +384,10 @@ def candidate_histogram(
     entities: Entities,
     num_entities: int,
 ) -> tuple[IntArray, IntArray]:
-    """Count how many tasks of a split have how many candidates; splits are (n, 3) triples, ``known`` are filtered."""
+    """Count how many tasks of a split have how many candidates.
+
+    Splits are (n, 3) triples; triples of the splits ``known`` are filtered.
+    """
     index = KnownTriples(
         *(torch.from_numpy(splits[name]) for name in known), num_entities=num_entities
     )
@@ -393,7 +405,7 @@ def candidate_histogram(
 
 
 def facts_of_triples(labelled: dict[str, list[Triple]]) -> dict[str, object]:
-    """Sizes, checksums and histograms of a graph; "train" is written where it differs from "all"."""
+    """Sizes, checksums, histograms of a graph; "train" is written where it differs from "all"."""
     splits, entity_labels, relation_labels = number_triples(labelled)
     histograms = []
     for number, split in enumerate(labelled):

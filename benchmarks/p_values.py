@@ -1,4 +1,4 @@
-"""p-values against independent results: accuracy and time, and their size if ranking tasks depend on each other.
+"""p-values against independent results: accuracy, time, and size for dependent ranking tasks.
 
 python -m benchmarks.p_values accuracy [--json PATH]
 python -m benchmarks.p_values clusters
@@ -94,7 +94,7 @@ def log_of(p: Fraction) -> float:
 
 
 def enumerated(random: np.random.Generator) -> Iterator[Cell]:
-    """Up to 5 tasks, equal and unequal weights, functions of a user with plateaus, periods and noise."""
+    """Up to 5 tasks, weights equal or not, a user's functions with plateaus, periods and noise."""
     for n, most in ((1, 400), (2, 60), (3, 30), (3, 8), (4, 8), (5, 7)):
         for definition, kind in itertools.product((*METRICS, *OWN), ("equal", "two", "random")):
             N = random.integers(2, most, n)

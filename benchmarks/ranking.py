@@ -1,4 +1,4 @@
-"""Ranks where other libraries are fast: several relevant items, excluded items, flat scores, negatives, embeddings.
+"""Where other libraries are fast: several targets, exclusion, flat scores, negatives, embeddings.
 
 python -m benchmarks.ranking [--full] [--threads N] [--json PATH]
 
@@ -52,7 +52,7 @@ def pairs_of(columns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def recommender(users: int, items: int, width: int = 64, batch: int = 500) -> Rows:
-    """Embeddings of users and items, 20 relevant and 50 seen items for each user, six metrics with a cut-off."""
+    """Embeddings of users and items; 20 relevant, 50 seen items per user; six cut-off metrics."""
     generator = torch.Generator().manual_seed(0)
     user, item = (torch.randn(size, width, generator=generator) for size in (users, items))
     batches = []

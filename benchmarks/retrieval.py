@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def problem(queries: int, candidates: int) -> tuple[Tensor, Tensor]:
-    """Scores float32 (Q, N), every row a permutation of the same values, and which candidates are answers."""
+    """Scores float32 (Q, N), each row a permutation of the same values; and which are relevant."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(queries, candidates, generator=generator).argsort(1).float() / candidates
     answers = torch.rand(queries, candidates, generator=generator).argsort(1)

@@ -1,4 +1,4 @@
-"""Sizes beyond one matrix: 80M candidates in chunks, 20M known triples, and candidates sharded over two processes.
+"""Beyond one matrix: 80M candidates in chunks, 20M known triples, candidates over two processes.
 
 python -m benchmarks.scale [--full] [--threads N] [--json PATH]
 
@@ -93,7 +93,7 @@ def chunks(B: int, N: int, width: int) -> list[dict[str, Any]]:
 
 
 def embedding_memory(B: int, N: int, d: int) -> list[dict[str, Any]]:
-    """How much the peak of the process grows with rank_embeddings, once torch and Numba have set themselves up."""
+    """Growth of the process's peak by rank_embeddings, after the setup of torch and Numba."""
     queries, candidates = torch.empty(B, d).normal_(), torch.empty(N, d).normal_()
     target = torch.arange(B)
     rank_embeddings(queries, candidates[:8192], target)
@@ -197,7 +197,7 @@ def sharded(full: bool, folder: Path | None = None) -> list[dict[str, Any]]:
 
 
 def write(path: Path, number: int, width: int) -> None:
-    """Write candidates chunk by chunk: the same normal numbers, in other places and at another scale."""
+    """Write candidates in chunks: the same normal numbers, in other places, at another scale."""
     block = torch.randn(CHUNK, width, generator=torch.Generator().manual_seed(0))
     with path.open("wb") as file:
         for chunk, left in enumerate(range(0, number, CHUNK)):
@@ -208,7 +208,7 @@ def write(path: Path, number: int, width: int) -> None:
 def ranked_by(
     rank: int, size: int, path: Path, number: int, width: int, queries: int, threads: int
 ) -> tuple[Tensor, float, float, float, float]:
-    """Rank on one process; ranks, seconds of the wall and of the processor, peaks in GiB: allocated, resident."""
+    """Ranks of one process, wall-clock and CPU seconds, peaks in GiB: allocated, resident."""
     if size > 1:
         resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     torch.set_num_threads(threads)

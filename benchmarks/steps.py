@@ -1,4 +1,4 @@
-"""Every step of an evaluation: counting, look-up and exclusion, embeddings, update, compute, index, commands.
+"""Evaluation steps: counting, look-up, exclusion, embeddings, update, compute, index, commands.
 
 python -m benchmarks.steps [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N]
 
@@ -106,7 +106,7 @@ def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
 
 
 def step(name: str, entities: int, relations: int, triples: int) -> list[dict[str, Any]]:
-    """A batch of 256 against a made-up graph of the given size, with a few entities in many triples."""
+    """A batch of 256 and a made-up graph of the given size, with few entities in many triples."""
     generator = torch.Generator().manual_seed(1)
     skewed = (torch.rand(triples, 2, generator=generator) ** 3 * entities).long()
     relation = torch.randint(0, relations, (triples, 1), generator=generator)
@@ -141,7 +141,10 @@ def step(name: str, entities: int, relations: int, triples: int) -> list[dict[st
 def pykeen_step(
     known: torch.Tensor, batch: torch.Tensor, scores: torch.Tensor
 ) -> Callable[[], Any]:
-    """PyKEEN's functions in the order of its evaluation loop; it writes into the scores, so each run has a copy."""
+    """PyKEEN's functions in the order of its evaluation loop.
+
+    They write into the scores, so each run has a copy.
+    """
     from pykeen.evaluation.evaluator import create_sparse_positive_filter_, filter_scores_
     from pykeen.evaluation.ranks import Ranks as PykeenRanks
 
@@ -223,7 +226,7 @@ def index(number: int) -> list[dict[str, Any]]:
 
 
 def commands() -> list[dict[str, Any]]:
-    """CPU time of new processes: commands, and the first name of the package after its peers are imported."""
+    """CPU time of new processes: commands, and the package's first name after imports of peers."""
 
     def clock() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -315,7 +318,7 @@ def update(B: int, N: int) -> list[dict[str, Any]]:
 
 
 def evaluated(number: int, provider: ExactExpectation) -> tuple[RankCollection, list[np.ndarray]]:
-    """Ranks and candidate counts of the shape of filtered ones: most N near the number of entities."""
+    """Ranks and candidate counts like filtered ones: most N are near the number of entities."""
     generator = np.random.default_rng(6)
     N = 14_541 - (300 * generator.random((2, number // 2)) ** 8).astype(np.int64)
     optimistic = 1 + (N * generator.random(N.shape) ** 6).astype(np.int64)
@@ -357,7 +360,7 @@ def compute(number: int) -> list[dict[str, Any]]:
 
 
 def nine_values(number: int) -> list[dict[str, Any]]:
-    """CPU time of nine values of new ranks, with their null moments; the peer divides sums and has no moments."""
+    """CPU time of nine values of new ranks with null moments; the peer only divides sums."""
     generator = np.random.default_rng(7)
     N = 14_541 - (300 * generator.random(number) ** 8).astype(np.int64)
     rank = torch.from_numpy(1 + (N * generator.random(number) ** 6).astype(np.int64))

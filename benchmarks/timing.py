@@ -1,4 +1,4 @@
-"""What every benchmark needs: repeated timing, the machine and the versions, reading graphs, tables in pages, JSON."""
+"""For all benchmarks: repeated timing, machine and versions, graphs, tables in pages, JSON."""
 
 import argparse
 import datetime
@@ -51,7 +51,10 @@ _MOST = 50  # runs
 def measure(
     run: Callable[[], Any], *, seconds: float = 1.0, least: int = 3, warm: bool = False
 ) -> dict[str, float]:
-    """Milliseconds: best, median and quartiles of runs within a budget of time, after one unmeasured unless warm."""
+    """Milliseconds: best, median and quartiles of runs within a budget of time.
+
+    Unless ``warm``, one run that is not measured comes first.
+    """
     if not warm:
         run()
     times: list[float] = []
@@ -84,7 +87,7 @@ def together(
     slot: float = 0.1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[dict[str, Any]]:
-    """Measure the ways (name, role, run) of a case in turns, so that a machine that slows down slows all of them.
+    """Measure the ways (name, role, run) of a case in turns: a machine that slows down slows all.
 
     Each turn lasts a slot of seconds, or one run if that is longer; a second per way and ``least``
     rounds at least. The clock may be ``time.process_time`` where one thread works: what other
@@ -113,7 +116,7 @@ def after(
     *ways: tuple[str, str, Callable[[Any], Any]],
     runs: int = 500,
 ) -> list[dict[str, Any]]:
-    """Measure the ways of using what was made right before, which is not measured but leaves the caches cold."""
+    """Measure ways to use a new object; making it is not measured, but leaves the caches cold."""
     times: list[list[float]] = [[] for _ in ways]
     for _ in range(runs):
         for (_, _, use), own in zip(ways, times, strict=True):
@@ -157,7 +160,7 @@ def machine() -> dict[str, Any]:
 
 
 def report(rows: list[dict[str, Any]], path: Path | None) -> None:
-    """Print one line per measurement, ratios against the floor of its case, and write the JSON if asked."""
+    """Print each measurement with its ratio to the floor of its case; write JSON to a ``path``."""
     about = machine()
     print(", ".join(f"{key} {value}" for key, value in about.items()))
     print(

@@ -1,4 +1,7 @@
-"""Check that every internal link and image of a built site exists: ``python docs/check_links.py FOLDER``."""
+"""Check that every internal link and image of a built site exists.
+
+python docs/check_links.py FOLDER
+"""
 
 import sys
 from html.parser import HTMLParser

@@ -1,4 +1,4 @@
-"""Sphinx: the Markdown pages of this folder, which the tests execute, and the reference from docstrings."""
+"""Sphinx: Markdown pages of this folder, which tests execute, and the reference from docstrings."""
 
 import doctest
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""Draw the pictures of a page: run its Python blocks from top to bottom, and save ``fig`` at every picture shown.
+"""Draw the pictures of a page: run its Python blocks in order and save ``fig`` at each picture.
 
 python docs/draw.py docs/study.md docs/tutorial.md
 
@@ -20,7 +20,7 @@ PARTS = re.compile(
 
 
 def draw(page: Path) -> None:
-    """Run the blocks of one page in one namespace; what they print is compared by the tests, not here."""
+    """Run the blocks of a page in one namespace; tests compare what they print, not this script."""
     names: dict[str, object] = {}
     for part in PARTS.finditer(page.read_text(encoding="utf-8")):
         if part["picture"]:

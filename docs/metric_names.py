@@ -1,4 +1,7 @@
-"""Write the table that ``torchrankmetrics metrics`` prints without importing torch: python docs/metric_names.py."""
+"""Write the table that ``torchrankmetrics metrics`` prints without importing torch.
+
+python docs/metric_names.py
+"""
 
 import csv
 import io

@@ -1,4 +1,6 @@
-"""Run a script of cells (``# %%``) and write it beside itself as an executed notebook; make a page of such a notebook.
+"""Run a script of cells (``# %%``) and write it next to itself as an executed notebook.
+
+The function ``page`` makes a page of such a notebook.
 
 python docs/notebook.py examples/scores_to_table.py
 """
@@ -18,7 +20,7 @@ CELL = re.compile(r"^# %%(?P<markdown> \[markdown\])?\n", re.MULTILINE)
 
 
 def executed(script: Path) -> dict[str, Any]:
-    """Run the cells in one namespace, and give them with what they print and draw in the notebook format 4.5."""
+    """Run the cells in one namespace; return them with output and figures (notebook format 4.5)."""
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

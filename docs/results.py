@@ -14,7 +14,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 class Timing(NamedTuple):
-    """A row of the table: a case of a results file, our way and the way that it is compared with."""
+    """A row of the table: a case of a results file, our way and the way it is compared with."""
 
     work: str
     file: str

@@ -22,7 +22,10 @@ PATTERNS = ["1p", "2p", "2i"]
 
 
 def answers(edges: Tensor, pattern: str, anchor: Tensor, relation: Tensor) -> Tensor:
-    """Fuzzy truth (queries, entities) of every entity as an answer, for edges (relations, entities, entities)."""
+    """Fuzzy truth (queries, entities) of every entity as an answer.
+
+    Edges are (relations, entities, entities).
+    """
     first = edges[relation[:, 0], anchor[:, 0]]
     if pattern == "1p":
         return first

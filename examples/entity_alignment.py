@@ -43,7 +43,10 @@ KINDS = ("trained", "untrained")
 
 
 class Graphs(NamedTuple):
-    """Two graphs with entities from 0 in each: (head, relation, tail) of both, their sizes, and all (left, right)."""
+    """Two graphs with entities from 0 in each, their sizes, and all pairs (left, right).
+
+    Triples are (head, relation, tail).
+    """
 
     triples: tuple[Tensor, Tensor]
     sizes: tuple[int, int]
@@ -76,7 +79,10 @@ class Aligner(torch.nn.Module):
 
 
 class Propagate(torch.autograd.Function):
-    """A sparse product whose gradient is one as well: torch's own would take the gradient of the matrix too."""
+    """A sparse product whose gradient is a sparse product as well.
+
+    Torch's own would take the gradient of the matrix, too.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:
@@ -119,7 +125,10 @@ def train(model: Aligner, seeds: Tensor, sizes: tuple[int, int], steps: int) -> 
 def test_by_size(
     model: Aligner, test: Tensor, graphs: Graphs, sizes: list[int]
 ) -> list[dict[str, float]]:
-    """Metrics on the first pairs of a shuffled test set, both directions, candidates: the entities of these pairs."""
+    """Metrics of the first pairs of a shuffled test set in both directions.
+
+    The candidates are the entities of these pairs.
+    """
     with torch.no_grad():
         left, right = model().split(graphs.sizes)
     tables = [rank_alignment(test[:size], left, right, similarity="dot") for size in sizes]
@@ -162,7 +171,7 @@ def run_split(
 
 
 def tabulate(sizes: list[int], splits: list[dict[str, Any]]) -> str:
-    """Mean and standard deviation over the splits, and the ratio of the means of the largest and the smallest size."""
+    """Mean and standard deviation over splits; ratio of means at the largest and smallest size."""
     lines = []
     for kind in KINDS:
         values = by_metric(splits, kind)  # (splits, sizes, metrics)
@@ -247,7 +256,7 @@ def read(folder: Path) -> Graphs:
 
 
 def make_up(size: int = 600) -> Graphs:
-    """Two views of one random graph: a fifth of its triples are missing in each, and the right one is renumbered."""
+    """Two views of a random graph: each lacks a fifth of its triples, the right is renumbered."""
     generator = torch.Generator().manual_seed(0)
     popular = (size * torch.rand(6 * size, 2, generator=generator) ** 2).long()  # a few hubs
     relation = torch.randint(0, 5, (6 * size, 1), generator=generator)

@@ -43,7 +43,7 @@ def write_scores(folder: Path, partitions: int, queries: int = 50) -> list[Path]
 
 
 def ranks_of(path: Path) -> RankTable:
-    """Rank the queries of a partition; a query that is cut, or split over two of them, is an error."""
+    """Rank the queries of a partition; a query that is cut or in two partitions is an error."""
     return rank_long_table(
         pq.read_table(path), side="tail", num_rows=CANDIDATES, with_queries=False
     )

@@ -57,7 +57,8 @@ def main() -> None:
     print(f"{args.model} on {args.dataset}, {len(test)} test triples")
     print(f"{'':44}{'mean rank':>10}{'MRR':>9}{'hits@10':>9}{'AMRI':>9}{'adj. MRR':>9}")
     print(
-        f"{'model.test(): tails, raw, ranks from 0':44}{mean_rank:10.4f}{mrr:9.4f}{hits:9.4f}{'-':>9}{'-':>9}"
+        f"{'model.test(): tails, raw, ranks from 0':44}{mean_rank:10.4f}"
+        f"{mrr:9.4f}{hits:9.4f}{'-':>9}{'-':>9}"
     )
     for label, table in (
         ("the same ranks from 1", raw.select(side="tail")),

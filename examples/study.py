@@ -5,9 +5,9 @@
 Nations, Kinships and UMLS come with PyKEEN. A folder with train.tsv, valid.tsv and test.tsv, of ids
 or labels, is one more graph: for example FB15k-237 or WN18RR. The models are small and trained for
 minutes, not for a leaderboard. A score is the product or the distance of the embeddings of a query
-(head, relation) and of an entity. Relations have a second embedding for their inverses, and the loss
-is a softmax over all entities or over 512 of them. The page is study/report.html, the ranks are
-below study/runs.
+(head, relation) and of an entity. Relations have a second embedding for their inverses, and the
+loss is a softmax over all entities or over 512 of them. The page is study/report.html, the ranks
+are below study/runs.
 """
 
 import argparse
@@ -67,7 +67,10 @@ MODELS: dict[str, tuple[Query, bool]] = {
 
 
 class Model(nn.Module):
-    """Scores of all entities as answers to queries (head, relation); relation r + num_relations is the inverse of r."""
+    """Scores of all entities as answers to queries (head, relation).
+
+    Relation r + num_relations is the inverse of r.
+    """
 
     def __init__(self, name: str, num_entities: int, num_relations: int, dim: int) -> None:
         super().__init__()

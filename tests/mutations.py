@@ -1,4 +1,4 @@
-"""Break central lines one at a time and check that the tests notice: python tests/mutations.py [NAME ...].
+"""Break central lines one at a time; the tests must notice: python tests/mutations.py [NAME ...].
 
 Each mutation is applied to a copy of ``src``. The script exits with 0 only if the tests pass
 without a mutation and fail with each of them. The tests that run are the ones named below, a part

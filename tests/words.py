@@ -1,4 +1,7 @@
-"""Check the words of docs, docstrings, comments, messages and names: ``python tests/words.py`` lists the places."""
+"""Check the words of docs, docstrings, comments, messages and names.
+
+``python tests/words.py`` lists the places.
+"""
 
 import ast
 import io
@@ -50,7 +53,7 @@ def main() -> int:
 
 
 def _report(title: str, places: list[str], most: int) -> int:
-    """Print the places and the files with the most of them if they are too many; return the exit status."""
+    """Print the places and the files with most of them, if too many; return the exit status."""
     if len(places) <= most:
         return 0
     files = Counter(place.partition(":")[0] for place in places)

@@ -1,4 +1,7 @@
-"""The audit: cases agree with brute force, ours passes every check, a fault fails its own; the committed results."""
+"""The audit: cases agree with brute force, ours passes every check, a fault fails its own.
+
+Also the committed results.
+"""
 
 import json
 import math

@@ -25,7 +25,9 @@ from torchrankmetrics.null.p_values import log_p_value
 COMMANDS = {
     "report a.npz --confidence-level 0.95": r"(?m)^mrr +0\.\d{4} +0\.\d{4} +0\.\d{4}$",
     "compare a.npz b.npz -m mrr,hits@10": r"(?m)^hits_at_10 .*sign-flip permutation",
-    "adjust --dataset fb15k237 --metric mrr --value 0.355": r"(?m)^adjusted_mrr +0\.3545 +0\.3540 +0\.3550$",
+    "adjust --dataset fb15k237 --metric mrr --value 0.355": (
+        r"(?m)^adjusted_mrr +0\.3545 +0\.3540 +0\.3550$"
+    ),
     "datasets": r"(?m)^fb15k237 .* 319 +10178 +14305\.6292 +14541$",
     "metrics": r"(?m)^success_at_<k> +queries +higher .* hit_rate@<k> ",
 }
@@ -151,7 +153,10 @@ def test_datasets_lists_all_with_moments_of_the_library_and_by_hand(capsys):
         (40559, 2 * 2824),
         (40559, 2 * 2924),
     ]
-    command = "datasets nations umls -f csv --side both,head --entities all,train --split valid,test -m mr,mrr"
+    command = (
+        "datasets nations umls -f csv --side both,head --entities all,train "
+        "--split valid,test -m mr,mrr"
+    )
     got = list(csv.DictReader(io.StringIO(output(capsys, *command.split()))))
     assert len(got) == 2 * 2 * 2 * 2 * 2
     by_task = {
@@ -185,7 +190,9 @@ def test_commands_that_only_print_import_no_heavy_library():
 import sys
 from torchrankmetrics.cli import main
 for arguments in {arguments!r}:
-    print(arguments, main(arguments), [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+    status = main(arguments)
+    imported = [name for name in {HEAVY!r} if name in sys.modules]
+    print(arguments, status, imported, file=sys.stderr)
 """
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
@@ -235,7 +242,7 @@ def test_shells_complete_commands_options_and_formats(shell, variables, completi
 
 @pytest.mark.parametrize(("width", "number"), [(40, 7), (80, 3), (200, 1)])
 def test_a_terminal_breaks_wide_tables_and_shortens_no_name(width, number, monkeypatch, capsys):
-    """Nothing of the columns that tell rows apart is lost; at 40 the keys alone are wider: one column each."""
+    """Columns that distinguish rows are whole; at 40 the keys alone are wider: one column each."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(width))
     assert main(["datasets", "fb15k237", "wn18rr"]) == 0

@@ -1,4 +1,4 @@
-"""What scripts and CI jobs need: one line that names a fault, exit codes, nothing written, JSON by its schema."""
+"""What scripts and CI jobs need: one line per fault, exit codes, nothing written, JSON schema."""
 
 import json
 import re
@@ -189,7 +189,10 @@ def test_deeply_nested_json_is_one_line(cli_folder, capsys):
     assert capsys.readouterr().err == error
 
 
-SUFFIX = "--output must end in .txt, .csv, .json, .md, .tex, .html, or --format must be given; got out.xlsx\n"
+SUFFIX = (
+    "--output must end in .txt, .csv, .json, .md, .tex, .html, or --format must be given; "
+    "got out.xlsx\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +350,8 @@ sys.dont_write_bytecode = True
 def refuse(event, arguments):
     mode, flags = arguments[1:3] if event == "open" else ("w", 0)
     writes = set(mode or "") & set("wax+") or (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-    if event in ("open", "os.mkdir", "os.rename", "os.remove") and writes and arguments[0] != os.devnull:
+    changes = event in ("open", "os.mkdir", "os.rename", "os.remove") and writes
+    if changes and arguments[0] != os.devnull:
         raise OSError(errno.EROFS, "Read-only file system", arguments[0])
 sys.addaudithook(refuse)
 from torchrankmetrics.cli import main

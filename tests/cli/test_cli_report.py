@@ -1,4 +1,4 @@
-"""report, compare and study: the numbers of the library, in every format; also of retrieval runs."""
+"""report, compare and study: numbers of the library, in every format; also of retrieval runs."""
 
 import gzip
 import io
@@ -240,7 +240,7 @@ def test_margin_gives_the_equivalence_of_the_library(cli_folder, capsys):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Judgments of BEIR, a run of TREC and a JSON one, of 30 queries; and options that name them."""
+    """Judgments of BEIR, a TREC run and a JSON run of 30 queries; and options that name them."""
     rng = random.Random(0)
     documents = [f"d{i}" for i in range(300)]
     qrels = {f"q{i}": dict.fromkeys(rng.sample(documents, 3), 1) for i in range(30)}

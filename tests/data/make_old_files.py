@@ -1,4 +1,4 @@
-"""Write files and checkpoints of a released version, to be run with its sources (0.1.0: commit b7358c7).
+"""Write files and checkpoints of a release, to be run with its sources (0.1.0: commit b7358c7).
 
 PYTHONPATH=../torchrankmetrics-0.1/src python tests/data/make_old_files.py
 """

@@ -127,7 +127,7 @@ def test_facts_of_a_dataset_agree(name):
 
 
 def test_queries_of_train_have_as_many_tasks_as_relevant_entities():
-    """Filtered by train alone, a query of m entities in train has m tasks among N - m + 1 candidates each."""
+    """Filtered by train alone, m entities of a query have m tasks of N - m + 1 candidates each."""
     for name in (
         {*dataset_names()}
         - REPEATED_IN_TRAIN

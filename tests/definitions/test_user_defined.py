@@ -1,4 +1,4 @@
-"""User-defined f(r) and f(r, N), AUC among them: exact against enumeration, fsum and closed forms, in every view."""
+"""User-defined f(r), f(r, N) and AUC, in all views: against enumeration, fsum and closed forms."""
 
 import itertools
 import math
@@ -48,7 +48,7 @@ SMALL = [
 
 
 def values_of(definition, N, weights):
-    """The metric at all rank vectors by the plain formula, tasks with too few candidates left out."""
+    """The metric at all rank vectors by the plain formula, without tasks of too few candidates."""
     w = [Fraction(1) if weights is None else Fraction(x) for x in (weights or N)]
     used = [i for i, n in enumerate(N) if n >= definition.min_candidates and w[i] > 0]
     v = [w[i] / sum(w[j] for j in used) for i in used]
@@ -231,7 +231,10 @@ def test_queries_with_too_few_candidates_are_left_out():
     ids=["moments", "block means", "p-value", "query metric"],
 )
 def test_too_many_candidates_are_an_error(call):
-    message = r"num_candidates must be at most 16,777,216, to sum the user-defined f=.*<lambda> .* got 16,777,217.*Use"
+    message = (
+        r"num_candidates must be at most 16,777,216, to sum the user-defined f=.*<lambda> "
+        r".* got 16,777,217.*Use"
+    )
     with pytest.raises(ValueError, match=message):
         call((1 << 24) + 1)
 

@@ -8,7 +8,10 @@ from torchmetrics import Metric, MetricCollection
 
 
 def bits(values: Any) -> dict[str, str]:
-    """Values of a metric or collection, or the tensors themselves, as hexadecimal float64; one alone has the key ""."""
+    """Values of a metric or collection, or tensors, as hexadecimal float64.
+
+    One value alone has the key "".
+    """
     if isinstance(values, Metric | MetricCollection):
         values = values.compute()
     named: Mapping[str, Tensor] = values if isinstance(values, Mapping) else {"": values}

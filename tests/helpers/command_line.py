@@ -10,7 +10,10 @@ from torchrankmetrics.cli import main
 
 
 def table_of(seed, top, sides=("head", "tail")):
-    """60 tasks per side, ranks below ``top + 2``, ties, groups and sample ids; every table has the same candidates."""
+    """60 tasks per side, ranks below ``top + 2``, ties, groups and sample ids.
+
+    Every table has the same candidates.
+    """
     generator = torch.Generator().manual_seed(seed)
     candidates = torch.randint(45, 85, (60,), generator=torch.Generator().manual_seed(4))
     ids = torch.arange(60)

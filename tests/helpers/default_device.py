@@ -9,7 +9,7 @@ from torch.utils._device import _device_constructors
 
 
 class LibraryOn(TorchFunctionMode):
-    """What ``torch.set_default_device`` does, for tensors that the library makes without saying where.
+    """Like ``torch.set_default_device``, for tensors that the library makes without a device.
 
     On "meta", which has no values, the next step that needs one is an error.
     """

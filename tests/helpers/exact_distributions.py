@@ -1,4 +1,4 @@
-"""Null moments by exact distributions, slow and plain: Fractions and 50 digits, nothing from the library.
+"""Null moments by exact distributions, slow and plain: Fractions, 50 digits, no library code.
 
 A metric is a pair (kind, p): ("power", p) is (sum v r^p)^(1/p), ("inverse", p) its reciprocal, p =
 0 the geometric mean and p = +-inf the extremes; ("hits", k); ("variance", 0.5) is the standard
@@ -76,7 +76,7 @@ def enumerated(kind, p, N, weights=None):
 
 
 def convolved(statistic, g, N, weights=None):
-    """Moments of g(sum v_i f(r_i)) through the exact distribution of the sum; ``statistic(r, v)`` is hashable."""
+    """Moments of g(sum v_i f(r_i)) by the exact distribution; ``statistic(r, v)`` is hashable."""
     N, v = shares(N, weights)
     distribution = _added(
         [[statistic(r, share) for r in range(1, n + 1)] for n, share in zip(N, v, strict=True)]
@@ -98,7 +98,10 @@ def _added(steps):
 
 
 def sum_distribution(N, weights, f):
-    """Number of ways to every sum of w_i f(r_i), r_i in 1..N_i: sums and ways exact, for f with rational values."""
+    """Number of ways to every sum of w_i f(r_i), r_i in 1..N_i.
+
+    Sums and ways are exact, for f with rational values.
+    """
     steps = [
         [(Fraction(w) * f(r),) for r in range(1, n + 1)] for n, w in zip(N, weights, strict=True)
     ]

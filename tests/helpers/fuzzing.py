@@ -1,4 +1,4 @@
-"""How many cases are tried: few in every run of the suite, many with ``HYPOTHESIS_PROFILE=explore``."""
+"""Numbers of cases: few in every run of the suite, many with ``HYPOTHESIS_PROFILE=explore``."""
 
 import os
 
@@ -6,7 +6,10 @@ from hypothesis import HealthCheck, settings
 
 
 def cases(short: int, long: int, steps: int = 50) -> settings:
-    """Settings of a test; a state machine takes up to so many steps in a case. A pass inside a mode tries four."""
+    """Settings of a test; a state machine takes up to ``steps`` steps in a case.
+
+    A pass inside a mode tries four cases.
+    """
     number = {"explore": long, "few": min(short, 4)}.get(
         os.environ.get("HYPOTHESIS_PROFILE", ""), short
     )

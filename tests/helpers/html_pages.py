@@ -1,4 +1,4 @@
-"""HTML read by the standard library: rows of tables, attributes, and elements that are not closed."""
+"""HTML read by the standard library: rows of tables, attributes, elements that are not closed."""
 
 from html.parser import HTMLParser
 

@@ -1,4 +1,7 @@
-"""Programs of test_lightning.py for each process: a model with scores fixed per epoch, and ways to log its metrics."""
+"""Programs of test_lightning.py for each process.
+
+A model has scores fixed per epoch, and several ways to log its metrics.
+"""
 
 import logging
 import os
@@ -83,7 +86,7 @@ PADDED = DataLoader(DATA, 2)
 
 
 def trainer_for(devices: int, folder: str, **kwargs: Any) -> tuple[Any, list[dict[str, float]]]:
-    """A trainer on the CPU, and what it has logged at the end of each validation outside the sanity check."""
+    """A trainer on the CPU, and its log after each validation outside the sanity check."""
     import pytorch_lightning as pl
 
     history: list[dict[str, float]] = []
@@ -132,7 +135,7 @@ def sampled(is_padded: bool, devices: int, folder: str) -> Any:
 
 
 def trainer_shards(devices: int, folder: str) -> Any:
-    """The trainer left to put its own distributed sampler in: into a loader of a hook, and into one from outside."""
+    """The trainer adds its distributed sampler: to a loader of a hook, and to one from outside."""
     import pytorch_lightning as pl
 
     outside = DataLoader(DATA, batch_sampler=UnpaddedBatchSampler(DATA, 5))
@@ -212,7 +215,7 @@ SCENARIOS: dict[str, Callable[[int, str], Any]] = {
 
 @contextmanager
 def environment(rank: int, devices: int) -> Iterator[None]:
-    """Set the variables of torchrun: Lightning then starts no processes and uses the existing group."""
+    """Set torchrun's variables: Lightning then starts no process and uses the existing group."""
     if devices > 1:
         names = (
             "RANK",

@@ -1,4 +1,4 @@
-"""A metric of every kind, the collection, and scores to update them with: for the tests of torchmetrics' contract."""
+"""Metrics of every kind, the collection and scores, for the tests of torchmetrics' contract."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A model for PyKEEN's evaluators whose scores are a table, and the comparison of two evaluators' results."""
+"""A model for PyKEEN's evaluators whose scores are a table; the comparison of their results."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ QUIET = {"use_tqdm": False, "batch_size": 64}
 
 
 class Lookup(torch.nn.Module):
-    """A model for PyKEEN's evaluators; scores are (relations, heads, tails), integers that are often tied."""
+    """A model for PyKEEN's evaluators; scores (relations, heads, tails), integers, often tied."""
 
     use_inverse_triples = can_slice_t = can_slice_h = False
     device = torch.device("cpu")

@@ -48,7 +48,10 @@ every_metric = pytest.mark.parametrize(
 
 
 def sample_of(*queries, weight=None):
-    """A sample of queries (N, blocks), each block (first place, last place, answers), from its rows in disorder."""
+    """A sample of queries (N, blocks), from its rows in disorder.
+
+    A block is (first place, last place, answers).
+    """
     rows = [
         (q, low, high, N)
         for q, (N, blocks) in enumerate(queries)
@@ -64,7 +67,7 @@ def sample_of(*queries, weight=None):
 
 
 def sample_of_rows(query, low, high, num_candidates, weight=None):
-    """A sample from one row per answer, in any order: equal rows of a query are the answers of one block."""
+    """A sample from one row per answer, in any order: equal rows of a query are one block."""
     rows = np.stack([query, low, high], 1)
     blocks, first, answers = np.unique(rows, axis=0, return_index=True, return_counts=True)
     label, low, high = blocks.T
@@ -76,5 +79,5 @@ def sample_of_rows(query, low, high, num_candidates, weight=None):
 
 
 def looked_up(mask):
-    """The exclusion of a mask (B, N) as a look-up of known positives, which may hold relevant items."""
+    """A mask (B, N) as a look-up of known positives, which may contain relevant items."""
     return KnownPositives(*mask.nonzero().T)(torch.arange(len(mask)))

@@ -15,7 +15,7 @@ def integers(*shape, seed=1):
 
 
 class Model:
-    """Scores (2, E, R, E) of tails given heads and of heads given tails, and a record of the queries."""
+    """Scores (2, E, R, E) of tails given heads, heads given tails; and a record of the queries."""
 
     def __init__(self, scores):
         self.scores, self.requested = scores, []

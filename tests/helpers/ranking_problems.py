@@ -1,4 +1,4 @@
-"""Drawn ranking problems: scores with ties and NaN, one or several targets per row, every kind of exclusion."""
+"""Drawn ranking problems: ties, NaN, one or several targets per row, every kind of exclusion."""
 
 import math
 
@@ -15,7 +15,7 @@ from torchrankmetrics.ranking import flags as fault
 
 
 def lay_out(scores, layout):
-    """The same values in other memory, with other cells between or around them; "one row" repeats the first."""
+    """Equal values in other memory, with cells around or between; "one row" repeats the first."""
     B, N = scores.shape
     if layout == "negated" and scores.dtype in (torch.float32, torch.float64):
         return torch.complex(torch.zeros_like(scores), scores).conj().imag
@@ -102,6 +102,6 @@ KINDS = ["none", "tuple", "mask", "lists", "sparse", "index", "restriction"]
 
 
 def flagged_lines(ranks):
-    """(optimistic, pessimistic, num_candidates, touched by NaN) of every task, as the reference gives them."""
+    """(optimistic, pessimistic, num_candidates, touched by NaN) per task, as in the reference."""
     flags = [0] * len(ranks) if ranks.flags is None else ranks.flags.tolist()
     return [(*line, bool(flag & fault.NAN)) for line, flag in zip(lines(ranks), flags, strict=True)]

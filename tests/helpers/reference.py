@@ -1,4 +1,4 @@
-"""Every metric, exact and slow: Fractions, plain loops, enumeration, from the papers; nothing from the library.
+"""Every metric, exact and slow: Fractions, plain loops, enumeration, from papers, no library code.
 
 Formulas: Hoyt et al. 2022 (arXiv 2203.07544) and Berrendorf et al. 2020 (arXiv 2002.06914). To have
     a new metric tested
@@ -55,7 +55,7 @@ def mean(x: list[Fraction], v: list[Fraction]) -> Fraction:
 
 
 def median(x: list[Fraction], v: list[Fraction]) -> Fraction:
-    """Lower weighted median; the midpoint with the next value where the weight up to it is exactly one half."""
+    """Lower weighted median; midpoint with the next value if the weight up to it is exactly 1/2."""
     pairs = sorted(zip(x, v, strict=True))
     below = Fraction(0)
     for i, (value, share) in enumerate(pairs):

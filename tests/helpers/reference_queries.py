@@ -1,4 +1,4 @@
-"""Metrics of queries from their definitions: on one list of ranks, over all outcomes, and over all orders of ties.
+"""Metrics of queries by definition: on one list of ranks, over all outcomes and orders of ties.
 
 Slow and plain: Fractions where the metric has them, nothing from the library.
 """
@@ -48,7 +48,7 @@ def ap_cap(ranks, N, k):
 
 
 def fall_out(ranks, N, k):
-    """The share of the other candidates that are among the first k, counted one by one; None without others."""
+    """Share of the other candidates among the first k, counted one by one; None without others."""
     others = set(range(1, N + 1)) - set(ranks)
     return Fraction(sum(r <= k for r in others), len(others)) if others else None
 
@@ -79,7 +79,10 @@ def outcomes(N, m):
 
 
 def orders(blocks):
-    """The equally likely ranks of the answers of blocks (first place, last place, answers), under all tie orders."""
+    """The equally likely ranks of the answers of blocks, under all tie orders.
+
+    A block is (first place, last place, answers).
+    """
     choices = [itertools.combinations(range(low, high + 1), t) for low, high, t in blocks]
     return [sorted(itertools.chain(*chosen)) for chosen in itertools.product(*choices)]
 
@@ -91,7 +94,7 @@ def moments(values):
 
 
 def places(row, answers, excluded):
-    """(first, last, answers) of every tie block that holds answers, and N; answers are never excluded."""
+    """(first, last, answers) of each tie block with answers, and N; answers are never excluded."""
     candidates = [j for j in range(len(row)) if j in answers or j not in excluded]
     blocks = []
     for score in sorted({row[j] for j in answers}, reverse=True):
@@ -102,7 +105,7 @@ def places(row, answers, excluded):
 
 
 def value(metric, k, row, answers, excluded=(), rank_type="expected"):
-    """Value of one query: the mean over all choices of places that its answers may have; NaN where there is none."""
+    """Value of one query: mean over all possible places of its answers; NaN if there is none."""
     blocks, N = places(row, answers, excluded)
     if rank_type == "optimistic":  # the answers of a block are the first of it
         blocks = [(low, low + number - 1, number) for low, _, number in blocks]
@@ -137,7 +140,7 @@ NAMES = {
 
 
 def mean(key, queries, rank_type="expected"):
-    """Weighted mean of a metric over (row, answers, excluded, weight), those without a value left out."""
+    """Weighted mean over (row, answers, excluded, weight), without queries that have no value."""
     found = [
         (weight, value(*NAMES[key], *query, rank_type=rank_type)) for *query, weight in queries
     ]

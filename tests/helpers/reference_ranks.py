@@ -4,7 +4,7 @@ import math
 
 
 def rank(row, column, excluded=()):
-    """(optimistic, pessimistic, num_candidates, touched by NaN) of one task; the own column is never excluded."""
+    """(optimistic, pessimistic, num_candidates, touched by NaN); ``column`` is never excluded."""
     true = row[column]
     others = [s for j, s in enumerate(row) if j != column and j not in excluded]
     touched = any(math.isnan(s) for s in [*others, true])
@@ -47,7 +47,7 @@ class Graph:
         return 1 + sum(1 for e in candidates if e != own and e not in self.answers(side, query))
 
     def lines(self, triples, row_of, candidates):
-        """The ranks of the tails of triples, then of their heads: ``row_of(side, query)`` scores all entities."""
+        """Ranks of tails of triples, then heads; ``row_of(side, query)`` scores all entities."""
         found = []
         for side in ("tail", "head"):
             for query, own in (split(triple, side) for triple in triples):
@@ -63,7 +63,7 @@ def split(triple, side):
 
 
 def score(query, candidate, bias, similarity):
-    """Score of a pair as the documentation defines it, in Python's float64, to be compared (cosine: s |s| / e.e)."""
+    """Score of a pair as documented, in Python's float64, to be compared (cosine: s |s| / e.e)."""
     pairs = [*zip(query, candidate, strict=True)]
     if similarity == "l2":
         return bias - added_by_halves([(q - e) * (q - e) for q, e in pairs])
@@ -85,7 +85,7 @@ def added_by_halves(terms):
 
 
 def quotient(a, b):
-    """IEEE division by a number that is not negative, which Python raises an error for if it is 0."""
+    """IEEE division by a number that is not negative; Python raises an error if it is 0."""
     if b != 0:
         return a / b
     return math.nan if a == 0 or a != a else math.copysign(math.inf, a)

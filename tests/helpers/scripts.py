@@ -18,7 +18,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def fork_script(*command: str | Path, cwd: Path = ROOT) -> str:
-    """What a script prints, by a process that has imported torch already; the end of its errors if it fails."""
+    """What a script prints, forked after the import of torch; the end of its errors if it fails."""
     result = forked(*command, cwd=cwd)
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout
@@ -31,7 +31,7 @@ def forked(
     environment: dict[str, str] | None = None,
     anew: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """A script, ``-m`` and a module, or ``-c`` and code, with its arguments, forked from the server of the pools.
+    """Fork a script, ``-m`` module or ``-c`` code, with arguments, from the server of the pools.
 
     Packages of ``anew`` count as not imported yet, for tests of their import.
     """

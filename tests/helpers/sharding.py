@@ -1,4 +1,4 @@
-"""Tasks spread over processes, and and their values on one process: the data and the oracle of test_sync*.py."""
+"""Tasks spread over processes, and their values on one: data and oracle of test_sync*.py."""
 
 import functools
 import warnings
@@ -97,7 +97,7 @@ MORE = batch([(2, 2, 14), (1, 3, 3), (4, 4, 9)], "tail")
 
 @st.composite
 def shardings(draw: st.DrawFn, max_size: int = 4) -> tuple[Shard, list[Shard]]:
-    """Tasks in one batch per side, and the same tasks spread over processes in batches, some of them repeated."""
+    """Tasks in one batch per side, and spread over processes in batches, some of them repeated."""
     size = draw(st.integers(1, max_size))
     number = draw(st.integers(0, 12))
     tasks, columns = [], []

@@ -14,7 +14,7 @@ SIZES = {"small": (40, 9), "middle": (120, 50), "large": (300, 400)}
 
 
 def table_of(model: str, dataset: str, seed: int) -> RankTable:
-    """Tails with ties, groups and sample ids: the tasks and candidates of a data set are those of all its models."""
+    """Tails with ties, groups and sample ids; models of a dataset share tasks and candidates."""
     size, most = SIZES[dataset]
     tasks = np.random.default_rng([size])
     candidates = tasks.integers(most // 2, most + 1, size)

@@ -1,4 +1,4 @@
-"""Processes for tests: a pool that starts once per module and forms a gloo group of any size for each job."""
+"""Processes for tests: a pool, started once per module, with a gloo group of any size per job."""
 
 import gc
 import importlib
@@ -35,7 +35,10 @@ class WorkerError(RuntimeError):
 
 
 class WorkerPool:
-    """Processes that run jobs as the ranks of a gloo group; after ``timeout`` seconds a job counts as hung."""
+    """Processes that run jobs as the ranks of a gloo group.
+
+    After ``timeout`` seconds a job counts as hung.
+    """
 
     def __init__(
         self, size: int, *, timeout: float = 100.0, collective_timeout: float = 60.0
@@ -59,7 +62,7 @@ class WorkerPool:
         *,
         dies: int | None = None,
     ) -> Any:
-        """Call ``job(*arguments[rank])`` on as many processes as there are arguments; results in the order of ranks.
+        """Call ``job(*arguments[rank])`` on a process per item; results in the order of ranks.
 
         The job is a function at the top of an importable module; the rank that is expected to die
         has the result None.

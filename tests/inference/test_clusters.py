@@ -1,4 +1,4 @@
-"""Which tasks are dependent by default, and how often intervals and tests of dependent or weighted tasks are wrong."""
+"""Tasks dependent by default; error rates of intervals and tests of dependent or weighted tasks."""
 
 import math
 
@@ -140,7 +140,7 @@ def test_no_cluster_where_tasks_are_independent():
 
 
 def test_size_of_the_default_test_with_an_effect_of_model_and_triple():
-    """Exchangeable models: 250 samples of 40 triples; the standard error of a size of 5% is 1.4%."""
+    """Exchangeable models, 250 samples of 40 triples: a size of 5% has a standard error of 1.4%."""
     rng, metrics = np.random.default_rng(5), ["mrr", "hits@10"]
     sizes = {}
     for cluster in ("auto", None):
@@ -175,7 +175,7 @@ def test_weighted_hits_are_covered(weights, size, share):
 
 
 def test_hits_in_groups_of_unequal_sizes():
-    """Macro hits with groups of 1 to 100 tasks: the interval is as wide as the few groups require."""
+    """Macro hits, groups of 1 to 100 tasks: the interval is as wide as the few groups require."""
     sizes = np.array([1, 2, 4, 8, 16, 100])
     group, rng, covered = np.repeat(np.arange(6), sizes), np.random.default_rng(1), 0
     for _ in range(200):
@@ -190,7 +190,7 @@ def test_hits_in_groups_of_unequal_sizes():
 
 @pytest.mark.parametrize("size", [10, 30, 100, 300])
 def test_hits_of_equal_weight_are_covered_for_every_share(size):
-    """The binomial distribution, exactly: at least 93% for any share; Wilson's with a normal quantile 91.9%."""
+    """Exact binomial: at least 93% for any share; Wilson's with a normal quantile has 91.9%."""
     ends = []
     for hits in range(size + 1):
         values = np.r_[np.ones(hits), np.zeros(size - hits)]

@@ -1,4 +1,4 @@
-"""compare: values against evaluate, alignment against shuffles, training seeds against simulation."""
+"""compare: values as in evaluate, alignment against shuffles, training seeds against simulation."""
 
 import math
 import warnings
@@ -121,7 +121,7 @@ def test_the_interval_holds_zero_where_p_is_above_one_minus_level(
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=6, max_size=11))
 @cases(20, 500)
 def test_ends_are_where_the_test_of_shifted_differences_turns(ranks):
-    """All flips of d - delta, enumerated: not rejected just inside of the ends, rejected just outside."""
+    """All flips of d - delta, enumerated: not rejected just inside, but rejected just outside."""
     ranks = np.array(ranks, dtype=float)
     d = ranks[:, 0] - ranks[:, 1]
     units = units_of(ranks, np.ones(len(d)), np.ones(len(d), dtype=np.int64))
@@ -190,7 +190,10 @@ def test_the_number_of_flips_and_their_error_are_printed():
     assert single.monte_carlo_error == pytest.approx(
         math.sqrt(single.p_value * (1 - single.p_value) / 1999)
     )
-    printed = f"p = {single.p_value:.2g} ± {single.monte_carlo_error:.1g} (sign-flip permutation, 1999 flips)"
+    printed = (
+        f"p = {single.p_value:.2g} ± {single.monte_carlo_error:.1g} "
+        "(sign-flip permutation, 1999 flips)"
+    )
     assert printed in str(single)
     floor = compare(x, worse, "mr", permutations=1999)
     # all 50 differences have one sign, so that only 2 of 2^50 flips reach their sum
@@ -203,7 +206,7 @@ def test_the_number_of_flips_and_their_error_are_printed():
 
 
 def test_p_below_those_of_random_flips_is_an_upper_bound():
-    """So that Holm's correction of many hypotheses can still reject: all flips of 16 tasks, enumerated."""
+    """Holm's correction of many hypotheses can still reject; all flips of 16 tasks enumerated."""
     rng = np.random.default_rng(2)
     for shift in (0.6, 1.5, 4.0):
         d = rng.normal(shift, 1, 16)
@@ -368,7 +371,7 @@ def test_seeds_of_models_and_their_variance_by_hand():
 
 
 def test_views_are_against_the_chance_that_the_models_expect():
-    """Collections may expect another chance than the exact one, and their members each their own."""
+    """Collections and each of their members may have an expectation that is not the exact one."""
     twice, half = PrecomputedExpectation([120] * 5), PrecomputedExpectation([30] * 5)
     mixed = [RankMetric("mrr", expectation=twice), RankMetric("amri", expectation=half)]
     a, b = (RankCollection(mixed).clone() for _ in range(2))

@@ -1,4 +1,4 @@
-"""Several models at once: every pair as two alone, one family of tests; values of queries; equivalence."""
+"""Several models at once: every pair as two alone, one family of tests; queries; equivalence."""
 
 import itertools
 import json
@@ -83,7 +83,7 @@ def test_without_a_common_test_holm_adjusts_metrics_and_pairs_together():
 
 
 def test_max_t_is_that_of_all_flips_by_hand():
-    """Step-down: each statistic against the largest of itself and of those that are less clear, over all flips."""
+    """Step-down, all flips: each statistic against the largest of itself and less clear ones."""
     rng = np.random.default_rng(3)
     d = rng.normal(0.4, 1, (7, 2))
     lines = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, -1.0]])
@@ -196,7 +196,8 @@ def test_names_of_the_models_are_in_every_text():
         (
             lambda m: compare({**m, "x": 3}),
             TypeError,
-            "'x' must be ranks of tasks, or one value per query as .* Two averages cannot be compared",
+            "'x' must be ranks of tasks, or one value per query as .* "
+            "Two averages cannot be compared",
         ),
         (
             lambda m: compare({**m, "x": [m["old"]] * 2}),
@@ -392,7 +393,7 @@ def test_equivalence_of_clusters_and_seeds():
 
 @few
 def test_p_of_a_mean_is_the_share_of_flips_enumerated():
-    """One-sided p of "the difference is margin", every flip of the differences moved by it counted."""
+    """One-sided p of "the difference is margin", counting all flips of differences moved by it."""
     rng = np.random.default_rng(0)
     a, b = rng.integers(1, 20, 11), rng.integers(1, 20, 11)
     margin = 4.0

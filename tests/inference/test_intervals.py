@@ -1,4 +1,4 @@
-"""Confidence intervals: errors by hand in Fractions, transforms undone, resampling enumerated, coverage simulated."""
+"""Intervals: errors in Fractions, transforms undone, resampling enumerated, coverage simulated."""
 
 import itertools
 import math
@@ -263,7 +263,10 @@ def test_studentized_interval_is_efron_and_tibshiranis():
 
 @pytest.mark.parametrize("n", [20, 60])
 def test_wilson_is_widened_where_it_is_too_near_to_zero_or_one(n):
-    """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84%; exact binomial distribution."""
+    """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84%.
+
+    The binomial distribution is exact.
+    """
     for p in (0.17 / n, 1 - 0.17 / n, 0.5 / n, 1.2 / n, 2.6 / n):
         covered = {"ours": 0.0, "plain": 0.0}
         for k in range(n + 1):
@@ -306,7 +309,7 @@ def test_support_is_n_over_kurtosis(entries, scale):
 
 @pytest.mark.parametrize(("method", "confidence_level"), [("normal", 0.95), ("bootstrap", 0.9)])
 def test_an_error_that_rests_on_few_tasks_is_warned_of(method, confidence_level):
-    """A good model, 37 of 40 at rank 1: MR rests on the worst task, MRR on the other three; hits need no error."""
+    """37 of 40 tasks at rank 1: MR rests on the worst, MRR on the other 3; hits need no error."""
     collection = RankCollection(["mr", "amri", "mrr", "hits@1"])
     collection.update(Ranks([1] * 37 + [2, 3, 4000], None, 14_505))
     message = r"interval of 'mr' \(effective number of tasks 1.1\), 'amri' .*1.1\), 'mrr' .*2.5\)"

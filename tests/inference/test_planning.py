@@ -23,7 +23,7 @@ def test_sizes_are_those_of_published_tables(effect, power, size):
 
 @pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
 def test_compare_has_the_planned_power():
-    """Skewed differences of queries; the standard error of a power of 80% from 300 samples is 2.3%."""
+    """Skewed differences of queries; the standard error of a power of 80% (300 samples) is 2.3%."""
     rng = np.random.default_rng(0)
 
     def differences(n):

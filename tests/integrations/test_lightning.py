@@ -1,4 +1,4 @@
-"""Lightning for real: two processes and one log the same values, whichever way the collection is logged."""
+"""Lightning runs: two processes and one log the same values, however the collection is logged."""
 
 import csv
 import io
@@ -29,7 +29,10 @@ Results = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, list[Results]]:
-    """All scenarios on one process without a group, and on two; in one go, for Lightning is slow to import."""
+    """All scenarios on one process without a group, and on two.
+
+    They run in one go, because Lightning is slow to import.
+    """
     found: dict[str, list[Results]] = {}
 
     def start(name: str, devices: int) -> None:
@@ -221,7 +224,9 @@ def test_steps_and_epochs_log_the_compute_of_a_subclass(tmp_path: Path) -> None:
     import pytorch_lightning as pl
 
     class Percent(MeanReciprocalRank):
-        def update(self, preds: torch.Tensor, target: torch.Tensor) -> None:  # type: ignore[override]
+        def update(  # type: ignore[override]
+            self, preds: torch.Tensor, target: torch.Tensor
+        ) -> None:
             for part in (preds, preds.flip(1)):
                 super().update(part, target)
 

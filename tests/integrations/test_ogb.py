@@ -1,4 +1,4 @@
-"""The evaluator that replaces OGB's, against OGB 1.3.6 if it is installed and against the published formulas."""
+"""The evaluator that replaces OGB's, against OGB 1.3.6 if installed and the published formulas."""
 
 import hypothesis.strategies as st
 import numpy as np
@@ -82,7 +82,7 @@ def test_ogb_puts_nan_first_and_rejects_arrays_for_mrr(ogb):
     st.integers(1, 9),
 )
 def test_published_formulas_of_shared_negatives(positive, negatives, k):
-    """Hits@K: the share above the K-th highest negative, 1 if there are fewer; ROC-AUC: over all pairs."""
+    """Hits@K: share above the K-th highest negative (1 if fewer); ROC-AUC: over all pairs."""
     case = {"y_pred_pos": torch.tensor(positive), "y_pred_neg": torch.tensor(negatives)}
     hits = Evaluator("ogbl-ppa")
     hits.K = k

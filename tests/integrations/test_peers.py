@@ -1,4 +1,4 @@
-"""Values of other tools on the same qrels and runs: one table of tools, versions, metrics, data and tolerances.
+"""Other tools on the same qrels and runs: a table of tools, versions, metrics, data, tolerances.
 
 Optional: pip install pytrec-eval-terrier ir-measures ranx beir sentence-transformers
 llama-index-core cornac torch-geometric. Tools that are not installed are skipped.
@@ -270,7 +270,7 @@ def test_values_are_those_of_the_tool(peer, kind):
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.distribution)
 def test_with_ties_the_tool_has_one_of_the_orders(peer):
-    """Its value is between the pessimistic and the optimistic one; ours is their mean over all orders."""
+    """Its value is between the pessimistic and the optimistic; ours is the mean over all orders."""
     require(peer)
     if peer.data == ("full",):
         pytest.skip("scores all documents")

@@ -1,4 +1,7 @@
-"""Our evaluator against PyKEEN's, alone and in loops and pipelines: names, arguments, values; NaN never helps."""
+"""Our evaluator against PyKEEN's, alone and in loops and pipelines.
+
+Compared are names, arguments and values; NaN never helps.
+"""
 
 import json
 import math

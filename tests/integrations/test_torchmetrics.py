@@ -1,4 +1,4 @@
-"""The drop-ins of torchmetrics.retrieval against the installed torchmetrics, in the manner of its own tests."""
+"""Drop-ins of torchmetrics.retrieval against the installed torchmetrics, as in its own tests."""
 
 import inspect
 import itertools
@@ -30,7 +30,7 @@ every_class = pytest.mark.parametrize("name", NAMES)
 
 
 def problem(seed=0, documents=600, queries=40):
-    """Scores without ties above 0, labels and indexes; queries without relevant or other documents."""
+    """Scores above 0 without ties, labels, indexes; queries without relevant or other documents."""
     generator = torch.Generator().manual_seed(seed)
     indexes = torch.randint(queries, (documents,), generator=generator) * 7
     preds = (torch.randperm(documents, generator=generator) + 1.0) / documents

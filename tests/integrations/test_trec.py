@@ -1,4 +1,4 @@
-"""Qrels and runs against pytrec_eval, ranx and torchmetrics; values that cut lists leave open raise."""
+"""Qrels and runs as in pytrec_eval, ranx, torchmetrics; values that cut lists leave open raise."""
 
 import gc
 import gzip
@@ -77,7 +77,10 @@ def retrieved(seed=0, queries=40, ties=False):
 
 @pytest.mark.parametrize("depth", [DEPTH, 7])
 def test_without_num_candidates_values_are_those_of_trec_eval(depth):
-    """Documents that the lists lack contribute nothing, also for short and missing lists and without a cut-off."""
+    """Documents that the lists lack contribute nothing.
+
+    This includes short and missing lists, and metrics without a cut-off.
+    """
     qrels, run = retrieved(4)
     run = {query: dict(list(found.items())[:depth]) for query, found in list(run.items())[:-1]}
     names = PYTREC | {"map": "ap", "recip_rank": "rr", "ndcg": "ndcg"}
@@ -130,7 +133,7 @@ def test_values_against_random_ranking_need_num_candidates(adjusted):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_ties_in_the_order_of_trec_eval_have_its_values(seed):
-    """trec_eval breaks ties by name, descending; its value is between the optimistic and the pessimistic one."""
+    """trec_eval breaks ties by descending name; its value is between optimistic and pessimistic."""
     qrels, run = retrieved(seed, queries=4, ties=True)
     theirs = trec_eval(qrels, run)
     order = {
@@ -286,7 +289,8 @@ QRELS, RUN = (
 
 
 FORMATS = {
-    "TREC": ("q1 0 d1 2\r\nq1 0 d2 0\r\nq2 0 d1 1\r\n", "q1 Q0 d2 1 3.5 x\nq1 Q0 d1 2 2.5 x\nq2 Q0 d1 1 1e-3 x"),
+    "TREC": ("q1 0 d1 2\r\nq1 0 d2 0\r\nq2 0 d1 1\r\n",
+             "q1 Q0 d2 1 3.5 x\nq1 Q0 d1 2 2.5 x\nq2 Q0 d1 1 1e-3 x"),
     "BEIR": ("\ufeffquery-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td1\t1\n",
              "qid docno score\nq1 d2 3.5\nq1 d1 2.5\nq2 d1 0.001\n"),
     "JSON": (json.dumps(QRELS), json.dumps(RUN, indent=2)),

@@ -116,7 +116,8 @@ def test_ids_that_never_match_warn():
         ("qid\tpid\trank", ["q1\tb\t1", "q1\ta\t2", "q1\tc\t3", "q2\tb\t1"]),
         ("query-id corpus-id score", ["q1 b 3", "q1 a 2", "q1 c 1", "q2 b 9"]),
         ("rank qid docno score", ["9 q1 b 3", "8 q1 a 2", "7 q1 c 1", "1 q2 b 9"]),
-        ("user_id:token\titem_id:token\tscore:float", ["q1\tb\t3", "q1\ta\t2", "q1\tc\t1", "q2\tb\t9"]),
+        ("user_id:token\titem_id:token\tscore:float",
+         ["q1\tb\t3", "q1\ta\t2", "q1\tc\t1", "q2\tb\t9"]),
         ("qid Q0 docno rank score tag", ["q1 Q0 b 9 3 x", "q1 Q0 a 8 2 x", "q2 Q0 b 1 1 x"]),
     ],
 )  # fmt: skip
@@ -186,7 +187,7 @@ def test_a_missing_value_of_a_frame_is_an_error(frame):
 
 
 def test_labels_are_numbers_as_in_matrices():
-    """Half stars and judgments of language models: gains of nDCG, and a threshold for the others."""
+    """Half stars and judgments of language models: gains of nDCG, a threshold for the others."""
     qrels = {"q": {"a": 0.5, "b": 2.5, "c": 0, "d": -1}}
     run = {"q": ["a", "b", "c", "d"]}
     names = ["ndcg", "recall@1_rel_0p5", "recall@1_rel_2p5", "dcg"]

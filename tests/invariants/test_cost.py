@@ -1,4 +1,7 @@
-"""Cost: scores are ranked once and rows read once for any number of metrics; moments need distinct candidate counts."""
+"""Cost: for any number of metrics, scores are ranked once and rows are read once.
+
+Moments need only the distinct candidate counts.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The differential fuzzer: every way to ranks against plain loops, over dtypes, memory, targets and exclusions."""
+"""Differential fuzzer: all ways to ranks against loops; dtypes, memory, targets, exclusions."""
 
 import math
 

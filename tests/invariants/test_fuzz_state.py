@@ -1,4 +1,4 @@
-"""The stateful fuzzer: a collection through everything that programs do with it, against a plain list of tasks."""
+"""Stateful fuzzer: all that programs do with a collection, against a plain list of tasks."""
 
 import copy
 import io

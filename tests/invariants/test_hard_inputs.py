@@ -1,4 +1,4 @@
-"""Inputs at the limits of a dtype, and arrays that are written to after they were passed or returned."""
+"""Inputs at the limits of a dtype; arrays written to after they were passed or returned."""
 
 import math
 import pickle

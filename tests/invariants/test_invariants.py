@@ -1,4 +1,4 @@
-"""The invariants for every metric and view of ``reference.METRICS``: monoid, views, ties, order of means."""
+"""Invariants of all metrics and views of ``reference.METRICS``: monoid, views, ties, mean order."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""p-values are valid under ties: P(p <= a) <= a for every metric that has one and for every tie structure."""
+"""p-values are valid under ties: P(p <= a) <= a for all metrics with one and all tie structures."""
 
 import itertools
 import math
@@ -46,7 +46,7 @@ TIED = [[[1, 1, 0]], [[1, 1, 0], [2, 2, 2]], [[3, 2, 2, 1], [1, 1, 0, 0]]]  # sc
 
 
 def all_p_values(scores, metrics, relevant):
-    """p-values for every choice of so many relevant items per row: under the null all choices are equally likely."""
+    """p-values for all choices of so many relevant items per row, equally likely under the null."""
     outcomes, found = [], {}
     for chosen in itertools.product(
         *(itertools.combinations(range(len(row)), relevant) for row in scores)

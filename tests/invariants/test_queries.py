@@ -1,4 +1,4 @@
-"""Several answers per query: any form, split and sharding gives the value of plain loops over raw scores."""
+"""Several answers per query: any form, split and sharding has the value of loops over scores."""
 
 import itertools
 import pickle
@@ -41,7 +41,7 @@ N = 6
 
 @st.composite
 def queries(draw, most=5):
-    """Rows of scores with ties, answers, and which columns are excluded: other ones, and some of the answers or all."""
+    """Rows of scores with ties, answers, and excluded columns: others, and some or all answers."""
     rows = []
     for _ in range(draw(st.integers(1, most))):
         row = draw(st.lists(st.integers(0, 3), min_size=N, max_size=N))
@@ -81,7 +81,7 @@ def batch(rows, form):
 
 
 def single(collection, tasks, **known):
-    """Tasks (row, answer, excluded), one row of scores each, as they were given before queries were known."""
+    """Tasks (row, answer, excluded) with one row of scores each, as before queries existed."""
     rows, answers, out = zip(*tasks, strict=True)
     excluded = torch.tensor([[j in columns for j in range(N)] for columns in out])
     scores = torch.tensor(rows).float()

@@ -31,7 +31,7 @@ def scores_of(left, right, similarity):
 
 
 def brute(scores, pairs, known, candidates):
-    """(side, pair, optimistic, pessimistic, number of candidates), from the words of the docstring."""
+    """(side, pair, optimistic, pessimistic, number of candidates), as in the docstring."""
     true, rows = {tuple(pair) for pair in pairs + known}, []
     for side, own in ((2, 1), (1, 0)):
         for a, b in pairs:

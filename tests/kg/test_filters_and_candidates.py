@@ -172,8 +172,10 @@ BAD = [
         ValueError,
         r"known must have filters of one num_entities, got \[7, 8\]",
     ),
-    ({"candidates": {"likes": (None, None)}}, TypeError, "relations as keys, integers; got 'likes'"),
-    ({"candidates": {0: [1, 2, 3]}}, ValueError, r"candidates\[0\] must be a tuple \(heads, tails\)"),
+    ({"candidates": {"likes": (None, None)}}, TypeError,
+     "relations as keys, integers; got 'likes'"),
+    ({"candidates": {0: [1, 2, 3]}}, ValueError,
+     r"candidates\[0\] must be a tuple \(heads, tails\)"),
     ({"candidates": {0: (None, [E])}}, IndexError, r"candidates\[0\]\[1\] must lie in \[0, 7\)"),
     ({"candidates": {0: (None, [0.5])}}, TypeError, r"candidates\[0\]\[1\]"),
     (

@@ -216,7 +216,8 @@ TYPES = [
     ),
     (lambda: rank_long_table([1, 2]), r"table must have named columns .*, got list"),
 ]
-BAD = [(call, error, text) for error, cases in ((ValueError, VALUES), (IndexError, INDICES), (TypeError, TYPES))
+BAD = [(call, error, text)
+       for error, cases in ((ValueError, VALUES), (IndexError, INDICES), (TypeError, TYPES))
        for call, text in cases]  # fmt: skip
 
 

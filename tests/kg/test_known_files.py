@@ -1,4 +1,7 @@
-"""KnownPositives and KnownTriples against dictionaries of sets; in files, one index for all processes as in memory."""
+"""KnownPositives and KnownTriples against dictionaries of sets.
+
+In files, all processes share one index, with results as in memory.
+"""
 
 import copy
 import hashlib
@@ -217,7 +220,7 @@ def test_a_pickle_is_a_path_and_knows_its_file(path):
 
 
 def _look_up(known):
-    """Answers, and KiB of this process that hold the index: its own, and those that it shares with others."""
+    """Answers, and KiB of the index in this process: its own and those shared with others."""
     known.verify()
     answers = known.tails(torch.tensor([0]), torch.tensor([0])).pairs()[1].tolist()
     with open("/proc/self/smaps", encoding="ascii") as file:
@@ -359,7 +362,7 @@ def test_copies_for_devices_are_made_once():
 
 
 def categories(triples, threshold):
-    """From the words of Bordes et al.: the averaged number of heads given (r, t), and of tails given (h, r)."""
+    """By Bordes et al.: the mean number of heads given (r, t), and of tails given (h, r)."""
     triples = {tuple(x) for x in triples}
     result = {}
     for r in sorted({r for _, r, _ in triples}):

@@ -1,4 +1,4 @@
-"""Look-ups of known positives that do not find the target, so that ranks are not filtered as their user thinks."""
+"""Look-ups of known positives that lack the target, so ranks are not filtered as users think."""
 
 import pickle
 import warnings

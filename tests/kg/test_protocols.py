@@ -1,4 +1,4 @@
-"""Complex queries, temporal facts and long tables against plain loops and papers; restrictions as in PyKEEN."""
+"""Complex queries, temporal facts, long tables against loops and papers; PyKEEN's restrictions."""
 
 import math
 
@@ -59,7 +59,7 @@ ANSWERS = st.lists(
 @cases(25, 600)
 @given(ANSWERS, st.sampled_from(["sets", "pairs"]), st.data())
 def test_hard_answers_are_averaged_per_query_and_pattern(queries, form, data):
-    """As in BetaE: sort all entities, of a hard answer's place take off the other answers before it, average."""
+    """As in BetaE: sort entities, subtract other answers before a hard one's place, average."""
     hard = [h for h, _ in queries]
     easy = [e - h for h, e in queries]
     pattern = data.draw(st.lists(st.integers(0, 2), min_size=len(queries), max_size=len(queries)))
@@ -177,7 +177,7 @@ def arrays(rows):
 
 
 def looped(rows):
-    """What each true row should be: optimistic, pessimistic, candidates, query, group, whether a NaN met it."""
+    """Per true row: optimistic, pessimistic, candidates, query, group, whether a NaN met it."""
     found = []
     for query, own, score, true, _, group in rows:
         if true:

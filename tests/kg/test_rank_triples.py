@@ -1,4 +1,4 @@
-"""rank_triples: a whole evaluation against plain loops, each query scored once, batches that fit in memory."""
+"""rank_triples: an evaluation against loops, each query scored once, batches that fit in memory."""
 
 import hypothesis.strategies as st
 import pytest

@@ -1,4 +1,7 @@
-"""The blocks of docs/replace_your_evaluator.md: the old way, the new way and brute force agree, on several graphs."""
+"""The blocks of docs/replace_your_evaluator.md.
+
+The old way, the new way and brute force agree, on several graphs.
+"""
 
 import functools
 import re

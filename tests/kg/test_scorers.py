@@ -1,4 +1,4 @@
-"""Models given by embeddings rank as their scores do; the best candidates of each query against plain sorting."""
+"""Embeddings rank as their scores do; the best candidates of each query against plain sorting."""
 
 import csv
 import io
@@ -41,7 +41,7 @@ def scorer(kind, side):
 
 
 def by_hand(kind, side, query, k, test, higher=True, known=True, candidates=None):
-    """Candidates in the order of (score, id), without those left out; NaN last, with minus infinity."""
+    """Candidates ordered by (score, id), without excluded ones; NaN last, with minus infinity."""
     given_ = ("tail", "head")[side], tuple(query)
     own, true = (reference.Graph(triples).answers(*given_) for triples in (test, TRIPLES.tolist()))
     row = scorer(kind, side)(*torch.tensor([query]).T)[0].tolist()

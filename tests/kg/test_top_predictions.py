@@ -1,4 +1,4 @@
-"""Top predictions of facts, complex queries and alignments, per query and per task, against plain sorting."""
+"""Top predictions of facts, complex queries, alignments, per query and task, by plain sorting."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Bad input of constructors, functions and updates: the error names the argument and its value; rows stay."""
+"""Bad input of constructors, functions, updates: errors name argument and value; rows stay."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""RankCollection: one store of rows, through everything a user does with it, checkpoints and merges included."""
+"""RankCollection: one store of rows, for all that users do, including checkpoints and merges."""
 
 import copy
 import io
@@ -340,7 +340,7 @@ def test_rows_that_no_update_keeps_are_rejected_before_anything_changes(
 def test_queries_that_no_update_names_are_rejected_where_they_are_counted(
     make: Any, query: int
 ) -> None:
-    """A negative query is a hash of the answers of one row of scores, of which none may be missing."""
+    """A negative query is a hash of the answers of one row of scores; none may be missing."""
     metric = make()
     with pytest.raises(RuntimeError, match="1 queries lack relevant items of the same update"):
         metric.load_state_dict({"rows": changed("query", query)})
@@ -409,7 +409,7 @@ def job_restore(rank: int, storage: str) -> dict[str, dict[str, str]]:
 def test_rows_of_a_checkpoint_come_back_once_on_several_processes(
     pool: WorkerPool, storage: str
 ) -> None:
-    """Every process loads: its own checkpoint, that of the first, that of the second, and one that nobody signed."""
+    """Every process loads: its own checkpoint, the first's, the second's, and an unsigned one."""
     alone = MeanReciprocalRank()
     alone.load_state_dict({"rows": ROWS})
     for found in pool.run(job_restore, [(0, storage), (1, storage)]):

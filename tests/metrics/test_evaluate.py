@@ -372,7 +372,7 @@ def test_every_group_that_occurs_needs_a_name(names):
 
 @pytest.mark.filterwarnings("ignore:ranking tasks from")
 def test_groups_that_a_process_never_saw():
-    """A replaced gather stands for the other processes: one with another group, one without data."""
+    """A replaced gather returns two other processes: one with another group, one without data."""
     other = trm.RankTable.from_ranks(Ranks([2, 2], None, 4), group=torch.tensor([1, 9]))
     parts = [other.rows, torch.empty(0, 10, dtype=torch.int64)]
     options = {

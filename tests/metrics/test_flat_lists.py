@@ -1,4 +1,4 @@
-"""Flat scores with `indexes`: entries of one index are one query over all updates, batches and processes."""
+"""Flat scores with `indexes`: one index is one query over all updates, batches and processes."""
 
 import itertools
 import math

@@ -1,4 +1,7 @@
-"""What torchmetrics requires of a metric, and what users type and read: metrics of every kind, the collection."""
+"""What torchmetrics requires of a metric, and what users type and read.
+
+The tests run on metrics of every kind and on the collection.
+"""
 
 import inspect
 import pickle
@@ -96,7 +99,7 @@ def test_added_metrics_see_the_rows_so_far() -> None:
 def test_rows_that_inference_mode_stores_are_ordinary_tensors(
     storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lightning evaluates under it on NCCL; values inside and outside are drawn in test_fuzz_state.py."""
+    """Lightning evaluates under it on NCCL; test_fuzz_state.py draws values inside and outside."""
     monkeypatch.setattr(buffer, "_COMPACT_FROM", 3)  # counts are merged often
     metric = RankCollection(["mrr", "z_mrr", "median_rank"], storage=storage, compute_on_cpu=True)
     ranks = Ranks([1, 4, 2], None, 9)
@@ -208,8 +211,10 @@ def test_keywords_that_do_not_fit_name_the_right_one(make: Callable[..., Any]) -
     name = type(metric).__name__
     for call in (metric.update, metric):
         for keywords, message in {
-            "sampleid": "unexpected keyword argument 'sampleid'; did you mean 'sample_id' instead of 'sampleid'?",
-            "scores": "unexpected keyword argument 'scores'; did you mean 'preds' instead of 'scores'?",
+            "sampleid": "unexpected keyword argument 'sampleid'; "
+            "did you mean 'sample_id' instead of 'sampleid'?",
+            "scores": "unexpected keyword argument 'scores'; "
+            "did you mean 'preds' instead of 'scores'?",
             "wheels": "unexpected keyword argument 'wheels'; it takes preds, target, exclude,",
         }.items():
             with pytest.raises(TypeError) as raised:

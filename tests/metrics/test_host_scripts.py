@@ -1,4 +1,4 @@
-"""Random programs on plain collections: whatever is called in any order, every metric has the bits it has alone."""
+"""Random programs on plain collections: for any calls, every metric has the bits it has alone."""
 
 import copy
 import json

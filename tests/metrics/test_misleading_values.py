@@ -1,4 +1,4 @@
-"""Warnings of values that are right and mislead: masks by -inf, ties that decide, nothing to evaluate."""
+"""Warnings of right values that mislead: masks by -inf, ties that decide, nothing to evaluate."""
 
 import warnings
 

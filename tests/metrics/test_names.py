@@ -1,4 +1,4 @@
-"""Names of metrics and their keys: synonyms, products of views, rank types and sides, errors with suggestions."""
+"""Names of metrics and keys: synonyms; products of views, rank types and sides; suggestions."""
 
 import re
 
@@ -16,8 +16,10 @@ SYNONYMS = {
     "hits_at_10": "hits@10 h@10 hits_at_10 h_at_10 hits10 h10",
     "amr": "amr aamr adjusted_mean_rank adjusted_arithmetic_mean_rank",
     "amri": "amri aamri adjusted_mean_rank_index adjusted_arithmetic_mean_rank_index",
-    "adjusted_mrr": "amrr aihmr adjusted_mrr adjusted_mean_reciprocal_rank adjusted_inverse_harmonic_mean_rank",
-    "adjusted_hits_at_10": "ah@10 adjusted_hits_at_10 adjusted_hits@10 ahits@10 ah_at_10 adjusted_hits_at_k ahk ah@k",
+    "adjusted_mrr": "amrr aihmr adjusted_mrr adjusted_mean_reciprocal_rank "
+    "adjusted_inverse_harmonic_mean_rank",
+    "adjusted_hits_at_10": "ah@10 adjusted_hits_at_10 adjusted_hits@10 ahits@10 "
+    "ah_at_10 adjusted_hits_at_k ahk ah@k",
     "z_mr": "zmr zamr z_mr z_mean_rank z_arithmetic_mean_rank",
     "z_mrr": "z_mrr zmrr zihmr z_mean_reciprocal_rank z_inverse_harmonic_mean_rank",
     "z_hits_at_10": "z_hits_at_10 zh@10 zhits@10 z_hits@10 z_hits_at_k zahk",
@@ -37,7 +39,8 @@ SYNONYMS = {
     "fall_out_at_10": "fallout@10 fall_out_10",
     "recall_cap_at_10": "R_cap@10 recall_cap_10",
     "ap_cap_at_10": "map_cap@10 MAP_cap_10",
-    "success_at_10": "hr@10 HR10 hr_10 hit_rate@10 hitrate@10 hit_ratio@10 success_10 s@10 accuracy@10 acc@10",
+    "success_at_10": "hr@10 HR10 hr_10 hit_rate@10 hitrate@10 hit_ratio@10 success_10 s@10 "
+    "accuracy@10 acc@10",
     "success_at_1": "top1 top-1 top_1 top1_accuracy top-1-accuracy hit@1 accuracy@1",
     "recall_at_10": "recall@10 recall_10 recall10",
     "precision_at_5": "p@5 P_5 prec@5 precision_at_5",

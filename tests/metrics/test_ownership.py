@@ -1,4 +1,4 @@
-"""Who may append to rows: one test for each sentence of the docstring of `RowBuffer`; and nothing is lost."""
+"""Who may append to rows: a test per sentence of the docstring of `RowBuffer`; nothing is lost."""
 
 import copy
 import linecache
@@ -125,7 +125,10 @@ def test_copies_have_no_owner_and_the_copy_of_a_collection_owns_its_copy(
 
 
 class Interrupt:
-    """Raise a KeyboardInterrupt at one line of the state; Python raises none when a lock is entered or left."""
+    """Raise a KeyboardInterrupt at one line of the state.
+
+    Python raises none when a lock is entered or left.
+    """
 
     def __init__(self, line: int) -> None:
         self.left = line

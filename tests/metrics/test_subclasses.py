@@ -1,4 +1,4 @@
-"""Metrics that users write as subclasses: what they override or add works as in torchmetrics, or raises."""
+"""Metrics that users subclass: what they override or add works as in torchmetrics, or raises."""
 
 import copy
 import pickle
@@ -26,7 +26,9 @@ class Percent(MeanReciprocalRank):
 class BothSides(MeanRank):
     """Ranks of one call are of both sides; an empty call is skipped."""
 
-    def update(self, head: list[int], tail: list[int] | None = None) -> None:  # type: ignore[override]
+    def update(  # type: ignore[override]
+        self, head: list[int], tail: list[int] | None = None
+    ) -> None:
         for side in (head, tail):
             if side:
                 super().update(Ranks(side, None, 9))
@@ -298,7 +300,8 @@ class AllReductions:
     def __init__(self) -> None:
         super().__init__()
         for name in ("sum", "mean", "max", "min"):
-            self.add_state(name, torch.tensor(0.0), dist_reduce_fx=name)  # type: ignore[attr-defined]
+            zero = torch.tensor(0.0)
+            self.add_state(name, zero, dist_reduce_fx=name)  # type: ignore[attr-defined]
         self.add_state("listed", [], dist_reduce_fx="cat")  # type: ignore[attr-defined]
 
     def update(self, number: int) -> None:
@@ -356,7 +359,7 @@ def test_states_of_a_metric_with_gradients_have_none() -> None:
 
 
 def test_an_update_that_reads_earlier_states_declares_a_full_update() -> None:
-    """As in torchmetrics; update is then called twice, once with all states and once with those of the batch."""
+    """As in torchmetrics; update is then called twice: with all states, and with the batch's."""
 
     class Delta(MeanRank):
         full_state_update = True

@@ -1,4 +1,7 @@
-"""The value of one process, for any number of processes, any sharding and any order of updates, computes and copies."""
+"""The value of one process, for any number of processes and any sharding.
+
+Any order of updates, computes and copies gives this value.
+"""
 
 import pickle
 import warnings
@@ -51,7 +54,7 @@ COLLECTIVES = (
 
 
 def job_values(shard: Shard, storage: str, taken: bool) -> list[dict[str, str]]:
-    """Values of the collection, of its members one by one, and of a plain collection, on this process."""
+    """Values of the collection, of each member, and of a plain collection, on this process."""
     metrics, plain = (
         collection(storage),
         MetricCollection({"mr": MeanRank(), "mrr": MeanReciprocalRank()}),
@@ -169,7 +172,10 @@ def test_one_gather_for_any_number_of_metrics(pool: WorkerPool, storage: str) ->
 
 
 def job_of_a_sampler(samples: int, named: bool, epochs: int) -> tuple[list[float], list[str]]:
-    """The MRR where only sample 0 has rank 1, assigned by torch's padding sampler; and the warnings of all epochs."""
+    """The MRR if only sample 0 has rank 1; and the warnings of all epochs.
+
+    The padding sampler of torch assigns the samples.
+    """
     data, metric = range(samples), MeanReciprocalRank()
     values = []
     with warnings.catch_warnings(record=True) as caught:
@@ -224,7 +230,7 @@ def test_a_checkpoint_has_the_rows_that_compute_uses() -> None:
 
 
 def job_life(shard: Shard, later: Shard, storage: str, inside: bool) -> dict[str, dict[str, str]]:
-    """What happens between updates and computes, seen from one process, some of it inside inference mode."""
+    """Events between updates and computes on one process, some of them in inference mode."""
     found = {}
     metrics = collection(storage)
     with torch.inference_mode(inside):
@@ -318,7 +324,10 @@ PROCESSES = [(0,), (1,), (2,)]
 
 
 def job_groups(rank: int) -> dict[str, list[dict[str, str]]]:
-    """Values computed together and one by one, of collections within a pair of the processes, beside it, and both."""
+    """Values of collections within a pair of the processes, beside it, and both.
+
+    They are computed together and one by one.
+    """
     pair = dist.new_group([0, 2])
     within, beside, world = (
         collection(process_group=pair),

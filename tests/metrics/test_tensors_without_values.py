@@ -1,4 +1,7 @@
-"""Programs that run a metric without values: torch.export, fake tensors, torch.func, and the meta device."""
+"""Programs that run a metric without values.
+
+They are torch.export, fake tensors, torch.func, and the meta device.
+"""
 
 import pytest
 import torch

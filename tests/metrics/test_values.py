@@ -1,4 +1,7 @@
-"""Base values and views of every definition against the exact reference; views by adjust from the base value alone."""
+"""Base values and views of every definition against the exact reference.
+
+Views also by `adjust`, from the base value alone.
+"""
 
 import math
 import re
@@ -29,7 +32,7 @@ from torchrankmetrics.null import ExactExpectation
 
 @st.composite
 def task_lists(draw, most=8, candidates=9, widest=None):
-    """Tasks with ties (so half-integer realistic ranks), weights with zeros that are exact in binary, and groups."""
+    """Tasks with ties (half-integer realistic ranks), groups, and weights exact in binary or 0."""
     tasks = []
     for _ in range(draw(st.integers(1, most))):
         n = draw(st.integers(1, candidates))
@@ -172,7 +175,7 @@ TABLE_1 = {
 }
 
 
-def test_amri_of_berrendorf_et_al_are_reproduced_by_filtered_candidates_and_not_by_the_number_of_entities():
+def test_amri_of_berrendorf_et_al_are_reproduced_by_filtered_candidates_and_not_by_the_number_of_entities():  # noqa: E501
     for graph, models in TABLE_1.items():
         assert [f"{100 * adjust(rank, 'mr', graph):.1f}" for rank, _ in models] == [
             printed for _, printed in models

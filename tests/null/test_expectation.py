@@ -1,4 +1,7 @@
-"""Null moments of every metric against enumeration, convolution in Fractions, and a second way for large sets."""
+"""Null moments of every metric against enumeration and convolution in Fractions.
+
+Moments of large sets are compared with a second way.
+"""
 
 import itertools
 import math
@@ -188,7 +191,8 @@ def test_an_unavailable_expectation_raises_with_the_remedy(metric, weights):
 
 @pytest.mark.parametrize(
     ("counts", "weights", "error"),
-    [([], None, ValueError), ([0, 3], None, ValueError), ([3], [-1.0], ValueError), ([3], [math.nan], ValueError),
+    [([], None, ValueError), ([0, 3], None, ValueError), ([3], [-1.0], ValueError),
+     ([3], [math.nan], ValueError),
      ([3, 4], [1.0], ValueError), ([3.5], None, TypeError), ([3], [0.0], ValueError),
      (CandidateCounts.of([3]), [1.0], ValueError)],
 )  # fmt: skip
@@ -204,7 +208,7 @@ SETS = [([2] * 16, None), ([6] * 6, None), ([90, 70], None)]
     ("N", "weights"), [*SETS, ([3, 5, 2, 7, 8, 9, 4], None), ([4, 9, 5, 5], [1, 2, 0.5, 0.5])]
 )
 def test_quadrature_of_powers(N, weights):
-    """Products small enough for exact distributions, but computed by quadrature: strategies without enumeration."""
+    """Quadrature of products that are small enough for exact distributions, not enumerated."""
     powers = (
         -3,
         -2,
@@ -254,7 +258,7 @@ def test_integral_of_the_standard_deviation(N, weights):
 
 
 def filtered_counts(distinct, low, high, tasks, seed=0):
-    """Candidate counts of the shape of a filtered benchmark: so many distinct ones between two ends."""
+    """Candidate counts like a filtered benchmark: so many distinct ones between two ends."""
     random = np.random.default_rng(seed)
     inner = random.choice(np.arange(low + 1, high), distinct - 2, replace=False)
     values = np.r_[low, high, inner]
@@ -339,7 +343,7 @@ def test_standard_deviation_of_two_tasks():
 
 
 def test_weights_with_many_values():
-    """Weights that differ in the 13th digit take the route of general weights and give what equal weights give."""
+    """Weights that differ in the 13th digit, by the general route, give values of equal weights."""
     weights = np.where(np.arange(2000) % 2, 1.0, 1.0 + 1e-13)
     N = np.random.default_rng(0).choice([900, 950, 1000], 2000)
     for metric in (

@@ -1,4 +1,4 @@
-"""p-values against enumeration, exact distributions of integers and a second, independent way for large sets."""
+"""p-values against enumeration, exact integer distributions, an independent way for large sets."""
 
 import itertools
 import math
@@ -382,7 +382,7 @@ def test_any_weights_by_their_rational_distribution(key, tasks, single):
 
 
 def integer_tails(steps, n):
-    """(sum, log P(at least it)) of n draws from integers, exactly, the largest sum first; every 20th below 1/2."""
+    """(sum, log P(at least it)) of n draws of integers, exact, descending; every 20th below 1/2."""
     ways = np.array([1], dtype=object)
     for _ in range(n):
         new = np.zeros(len(ways) + max(steps), dtype=object)
@@ -721,7 +721,7 @@ def test_a_simulated_p_value_is_the_same_each_time_and_states_its_error():
 
 
 def cells():
-    """Mean, N, weights and exact log p for integers f(r) = -r, 1/r in units of 1/2520 and [r <= 2]."""
+    """Mean, N, weights, exact log p for integers f(r) = -r, 1/r in units of 1/2520, [r <= 2]."""
     random = np.random.default_rng(0)
     sizes = itertools.product((5, 12, 40, 120), ("mr", "mrr", "hits"))
     for n, metric in (one for one in sizes if one != (120, "mrr")):

@@ -1,4 +1,4 @@
-"""What the pages say beside their executed blocks: README, versions, tables, links, the metric of CONTRIBUTING.md."""
+"""Pages except executed blocks: README, versions, tables, links, the metric of CONTRIBUTING.md."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Examples of public docstrings: each runs alone, in an empty namespace, and pastes into a plain prompt."""
+"""Examples of public docstrings: each runs alone in an empty namespace and pastes into a prompt."""
 
 import codeop
 import doctest
@@ -53,7 +53,7 @@ def test_the_example_of_a_docstring_runs_alone(name, tmp_path, monkeypatch) -> N
 
 
 def statements(text: str) -> Iterator[list[str]]:
-    """Yield the lines of each example; doctest drops an empty line at the end, which a prompt needs."""
+    """Yield the lines of each example; doctest drops a final empty line, which a prompt needs."""
     found: list[str] = []
     for line in text.splitlines():
         prompt, _, code = line.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""The examples and the studies on real graphs run, in small settings, and print what their pages say."""
+"""Examples and studies on real graphs run, in small settings, and print what their pages show."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Hoyt et al. 2022 (arXiv 2203.07544), table 1: which metric has which of the desired properties, tested by numbers.
+"""Hoyt et al. 2022 (arXiv 2203.07544), table 1: desired properties of metrics, tested by numbers.
 
 Read in each metric's own direction, so that MR can be monotone too:
 - fixed optimum: all ranks 1 give the same value whatever the numbers of candidates;

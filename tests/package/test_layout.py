@@ -1,4 +1,7 @@
-"""What a user installs and imports: imports point one way, names load no more than they need, the wheel is complete."""
+"""What a user installs and imports.
+
+Imports point one way, names load no more than they need, the wheel is complete.
+"""
 
 import ast
 import os
@@ -91,7 +94,7 @@ def nodes_of(path: Path) -> list[ast.AST]:
 
 @cache
 def imported(path: Path, scope: str = "anywhere") -> frozenset[str]:
-    """Modules that a file imports: ``anywhere``, ``at_runtime`` (not for type checkers), or ``on_import``."""
+    """Imports of a file: ``anywhere``, ``at_runtime`` (not for type checkers) or ``on_import``."""
     nodes = nodes_of(path)
     left_out = [
         node

@@ -1,4 +1,7 @@
-"""Messages for common mistakes: a call in, the message out. No message points to a file that is not installed."""
+"""Messages for common mistakes: a call in, the message out.
+
+No message points to a file that is not installed.
+"""
 
 import ast
 import re
@@ -44,9 +47,9 @@ def with_one_task() -> RankTable:
 MESSAGES = {
     "integers of two dimensions": (
         lambda: rank_scores(torch.rand(4, 4), IDS),
-        "target must not be integers with two dimensions, got torch.int64 (4, 2) for scores (4, 4): "
-        "pass target.tolist() if these are the columns of every row, tuple(target.T) if every row is "
-        "a pair (row, column)",
+        "target must not be integers with two dimensions, got torch.int64 (4, 2) for scores "
+        "(4, 4): pass target.tolist() if these are the columns of every row, tuple(target.T) if "
+        "every row is a pair (row, column)",
     ),
     "pairs in two rows": (
         lambda: rank_scores(torch.rand(4, 4), IDS.T),
@@ -58,8 +61,8 @@ MESSAGES = {
     ),
     "ids from 1 on": (
         lambda: rank_scores(SCORES, tensor([1, 3])),
-        "target must lie in [0, 3), the columns of scores (2, 3), but target[1] is 3; columns count "
-        "from 0: subtract 1 if your ids start at 1",
+        "target must lie in [0, 3), the columns of scores (2, 3), but target[1] is 3; columns "
+        "count from 0: subtract 1 if your ids start at 1",
     ),
     "padding by -1": (
         lambda: rank_scores(SCORES, tensor([1, -1])),
@@ -79,13 +82,13 @@ MESSAGES = {
     ),
     "transposed scores": (
         lambda: rank_scores(SCORES.T, ROW),
-        "target must be (3,), one column per row of scores (3, 2); got (2,). Are scores transposed? "
-        "They are (queries, candidates)",
+        "target must be (3,), one column per row of scores (3, 2); got (2,). Are scores "
+        "transposed? They are (queries, candidates)",
     ),
     "floating columns": (
         lambda: rank_scores(SCORES, tensor([0.0, 1.0])),
-        "target must contain integers, got torch.float32: pass target.long(), or labels of the shape of "
-        "scores, (2, 3)",
+        "target must contain integers, got torch.float32: pass target.long(), or labels of the "
+        "shape of scores, (2, 3)",
     ),
     "one query": (
         lambda: rank_scores(SCORES[0], tensor([0])),
@@ -101,8 +104,8 @@ MESSAGES = {
     ),
     "metrics in second place": (
         lambda: evaluate([1, 2, 3], ["mrr"]),
-        "num_candidates must be (tasks,) integers or one int, got ['mrr']; write metrics=['mrr'] for "
-        "metrics",
+        "num_candidates must be (tasks,) integers or one int, got ['mrr']; write metrics=['mrr'] "
+        "for metrics",
     ),
     "two metrics in one text": (
         lambda: evaluate([1], 5, metrics="mrr,hits@10"),
@@ -110,8 +113,8 @@ MESSAGES = {
     ),
     "text as ids": (
         lambda: KnownTriples([["a", "r", "b"]]),
-        "triples[0] must contain numbers, got text such as 'a'; number the names first, for example by "
-        "pandas.factorize(names)[0]",
+        "triples[0] must contain numbers, got text such as 'a'; number the names first, for "
+        "example by pandas.factorize(names)[0]",
     ),
     "text as sample ids": (
         lambda: RankTable.from_ranks(Ranks([1, 2], None, 5), sample_id=["x", "y"]),
@@ -123,13 +126,13 @@ MESSAGES = {
     ),
     "floating mask": (
         lambda: rank_scores(SCORES, ROW, exclude=torch.eye(2, 3)),
-        "pass exclude.bool() if 1 marks a candidate that is excluded, and exclude == 0 if 1 marks a "
-        "candidate that is ranked",
+        "pass exclude.bool() if 1 marks a candidate that is excluded, and exclude == 0 if 1 marks "
+        "a candidate that is ranked",
     ),
     "no known triples": (
         lambda: rank_triples(three_columns, None, [[0, 0, 1]]),
-        "rank_triples() missing a required argument: 'known'; pass KnownTriples(train, valid, test) "
-        "for filtered ranks, or None for raw ranks",
+        "rank_triples() missing a required argument: 'known'; pass KnownTriples(train, valid, "
+        "test) for filtered ranks, or None for raw ranks",
     ),
     "too few columns": (
         lambda: rank_triples(three_columns, None, [[0, 0, 5]], KNOWN, progress=False),

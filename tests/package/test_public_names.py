@@ -1,4 +1,4 @@
-"""Public names: completion, the reference, docstrings, signatures; metrics have one row each in the docs."""
+"""Public names: completion, reference, docstrings, signatures; one row per metric in the docs."""
 
 import doctest
 import importlib
@@ -96,7 +96,7 @@ def public(path: str) -> Any:
 
 
 def documented(path: str) -> Iterator[tuple[str, Any]]:
-    """A function; or a class and its methods, except overrides, which share the docstring of the base."""
+    """A function; or a class and its methods, except overrides, which share a base's docstring."""
     value = public(path)
     if inspect.isclass(value) or inspect.isroutine(value):
         yield path, value

@@ -1,4 +1,4 @@
-"""The committed results of benchmarks: their tables, what they claim, and that they agree with the datasets."""
+"""Committed results of benchmarks: tables, claims, agreement with the datasets."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def test_the_tables_are_of_the_results():
 
 
 def test_low_coverage_is_warned_of():
-    """Coverage below 93%, or a size above 6%, by more than simulation error: most of the draws warn."""
+    """Coverage below 93% or size above 6%, by more than simulation error: most draws warn."""
     for row in RESULTS["rows"]:
         slack = 0.0 if row["kind"].startswith("exact") else 2 * RESULTS["error"]
         # the page advises against intervals of the standard deviation
@@ -75,7 +75,7 @@ def foundation() -> Any:
 
 
 def test_every_graph_has_all_checkpoints_and_known_candidate_counts(foundation: Any) -> None:
-    """The counts that are shipped, made from the triples, are those of the tables, made by a model's run."""
+    """Shipped counts, from the triples, are the counts of the tables, from a model's run."""
     graphs = json.loads(FOUNDATION.with_name("foundation_graphs.json").read_text())
     expected = {(row["graph"], checkpoint) for row in graphs for checkpoint in ("3g", "4g", "50g")}
     assert {(row["graph"], row["checkpoint"]) for row in GRAPHS} == expected

@@ -395,7 +395,7 @@ def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
     "style", ["default", pytest.param("dark_background", marks=pytest.mark.slow)]
 )
 def test_every_label_is_readable(models: dict[str, RankCollection], style: str) -> None:
-    """Whole inside the figure, of 6.5 points or more, on no other label, in contrast to the paper."""
+    """Whole inside the figure, at least 6.5 points, on no other label, in contrast to the paper."""
     with plt.style.context(style):
         for name, (fig, _) in figures(models).items():
             fig.canvas.draw()
@@ -443,7 +443,7 @@ def test_every_label_is_readable(models: dict[str, RankCollection], style: str) 
     ids=["full", "protanopia", "deuteranopia", "tritanopia"],
 )
 def test_colors_differ_for_every_kind_of_color_vision(seen: list[list[float]]) -> None:
-    """Seen without one kind of cone (Machado et al. 2009, severity 1): the colors stay apart in red, green, blue."""
+    """Seen without one kind of cone (Machado et al. 2009, severity 1), colors stay apart in RGB."""
     colors = [np.array(matplotlib.colors.to_rgb(color)) for color, _, _ in MARKS]
     linear = [np.clip(np.array(seen) @ color**2.2, 0, 1) ** (1 / 2.2) for color in colors]
     for one, other in itertools.combinations(linear, 2):

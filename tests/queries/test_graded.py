@@ -1,4 +1,7 @@
-"""Graded relevance: values, null moments and p-values from all orders of labels, and the numbers of other libraries."""
+"""Graded relevance: values, null moments and p-values from all orders of labels.
+
+Also the numbers of other libraries.
+"""
 
 import itertools
 import math

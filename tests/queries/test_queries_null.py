@@ -1,4 +1,4 @@
-"""Moments and p-values of query metrics: all outcomes of small queries, 50 digits, plain convolutions, simulation."""
+"""Moments and p-values of queries: outcomes of small ones, 50 digits, convolutions, simulation."""
 
 import math
 
@@ -175,7 +175,7 @@ def test_with_one_relevant_item_p_is_the_share_of_all_ranks_that_are_as_good(
 
 
 class FallOut(d.QueryKind):
-    """A user's kind: the share of the candidates that are not relevant that is in the first two places."""
+    """A user's kind: the share of irrelevant candidates that is in the first two places."""
 
     f = AtMost(2)
 
@@ -250,7 +250,7 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
 def test_p_of_hits_is_a_convolution_of_hypergeometric_distributions(
     definition, distribution, places, lift
 ):
-    """200 queries of 1, 2 and 4 answers: recall in quarters, precision in tenths, success by ones."""
+    """200 queries of 1, 2, 4 answers: recall in quarters, precision in tenths, success by ones."""
     random = np.random.default_rng(8)
     queries = list(
         zip(

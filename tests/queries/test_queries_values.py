@@ -1,4 +1,4 @@
-"""Values of queries of several answers: tie orders and best rankings enumerated; the task metric with one answer."""
+"""Query values: tie orders and best rankings enumerated; with one answer, the task metric."""
 
 import pickle
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Everything on a second device: the values of the CPU, bit for bit, and nothing in an update that waits for it."""
+"""Everything on a second device: bits of the CPU, and nothing in an update that waits for it."""
 
 import itertools
 from functools import partial

@@ -1,4 +1,4 @@
-"""Bad input of every function that ranks: an error that names the argument, what came and what was expected."""
+"""Bad input of every function that ranks: errors name the argument, its value, what is expected."""
 
 from functools import partial
 

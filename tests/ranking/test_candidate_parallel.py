@@ -1,5 +1,7 @@
-"""Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting;
-and the cases of a second device."""
+"""Candidates in slices on several processes: the ranks of one process, bit for bit.
+
+No process is left waiting. Also the cases of a second device.
+"""
 
 import os
 import re
@@ -213,7 +215,7 @@ def test_ranks_are_those_of_one_process(pool: WorkerPool, size: int) -> None:
 
 
 def job_two_by_two() -> list[tuple[int, dict[str, float]]]:
-    """Two groups share the candidates, each ranks half of the triples; values of all of them, in two ways."""
+    """Two groups share the candidates, each ranks half of the triples; all values, in two ways."""
     entities, relations, _, triples = model()
     known = KnownTriples(triples, num_entities=ENTITIES)
     me = dist.get_rank()

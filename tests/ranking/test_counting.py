@@ -1,4 +1,4 @@
-"""Every way of counting gives the bits of plain torch, and plain torch those of plain loops (test_rank_scores).
+"""All ways of counting have the bits of plain torch, which are those of loops (test_rank_scores).
 
 Also intervals block by block, and the norms that their bounds are made of, against plain
 arithmetic.
@@ -32,7 +32,7 @@ INTEGERS = [torch.uint8, torch.int32, torch.int64, torch.bool]  # a type compile
 
 
 def scores_with_specials(generator, B, N, dtype, strides):
-    """Small integers; among floating scores also NaN of both signs, infinities, zeros of both signs, subnormals."""
+    """Small integers; if floating, also NaN, infinities and zeros of both signs, and subnormals."""
     numbers = torch.randint(-3, 4, (B, N), generator=generator)
     scores = numbers.to(dtype)
     if dtype.is_floating_point:
@@ -60,7 +60,10 @@ def scores_with_specials(generator, B, N, dtype, strides):
 )
 @example(7, torch.float32, "row", 17_001, 300, "lists", "own", 1)
 def test_compiled_counts_are_those_of_plain_torch(seed, dtype, strides, N, P, kind, true, threads):
-    """From few targets, each compared with every cell, to many, with buckets and searches; over borders of blocks."""
+    """From few targets, each compared with every cell, to many, with buckets and searches.
+
+    Sizes cross borders of blocks.
+    """
     generator = torch.Generator().manual_seed(seed)
     B = int(torch.randint(1, 5, (), generator=generator))
     scores = scores_with_specials(generator, B, N, dtype, strides)
@@ -162,7 +165,7 @@ def test_lists_are_counted_as_matrices_of_one_row_are(
 
 @every_backend
 def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(backend):
-    """A true score that was computed elsewhere may be above or below the cell in its column; against plain loops."""
+    """A target score from elsewhere may be above or below its cell; compared with plain loops."""
     generator = torch.Generator().manual_seed(8)
     B, N = 40, 6
     scores = scores_with_specials(generator, B, N, torch.float64, "row")

@@ -1,4 +1,7 @@
-"""Forms of target and exclude: the dtype decides, never the batch size; arrays are read by every function, or raise."""
+"""Forms of target and exclude: the dtype decides, never the batch size.
+
+Arrays are read by every function, or raise.
+"""
 
 import hypothesis.strategies as st
 import numpy as np

@@ -1,4 +1,4 @@
-"""Ranks of lists of retrieved ids: hand-made values, brute force over full scores, ids of every form."""
+"""Ranks of lists of retrieved ids: hand-made values, brute force on full scores, all id forms."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Ranks from scores against plain loops; candidates in chunks rank as the whole matrix does, which never exists."""
+"""Ranks from scores against loops; chunks rank as the whole matrix does, which never exists."""
 
 import tracemalloc
 

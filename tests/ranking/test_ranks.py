@@ -79,7 +79,7 @@ def test_negatives_of_every_form_are_ranked_as_by_plain_loops(form, seed, dtype,
 
 
 def samples(scores, m):
-    """Every set of m negatives of a target that stands first, each equally likely: one batch of ranks."""
+    """Every set of m negatives of a target in first place, equally likely: one batch of ranks."""
     negatives = torch.tensor(list(itertools.combinations(scores[1:], m)), dtype=torch.float32)
     return Ranks.from_negatives(torch.full((len(negatives),), scores[0]), negatives)
 
@@ -111,7 +111,10 @@ def test_the_estimate_takes_counts_per_task():
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_the_printed_tables_say_that_candidates_were_sampled(storage, tmp_path):
-    note = "ranks are among sampled candidates: MRR, hits and similar metrics differ from the full candidate set"
+    note = (
+        "ranks are among sampled candidates: "
+        "MRR, hits and similar metrics differ from the full candidate set"
+    )
     collection = RankCollection(["mrr"], storage=storage)
     collection.update(Ranks([1, 2], None, 5), group=0)
     assert "sampled" not in str(collection.summary())

@@ -1,4 +1,4 @@
-"""One table, written in every form: what stands in its cells can be read back, whatever they hold."""
+"""One table in every form: the contents of its cells can be read back, whatever they are."""
 
 import csv
 import io
@@ -231,7 +231,7 @@ LATEX = shutil.which("pdflatex")
 
 @pytest.mark.skipif(LATEX is None, reason="no pdflatex is installed: see CONTRIBUTING.md")
 def test_latex_is_compiled(tmp_path):
-    """Names with all that LaTeX reads as commands, styled cells, spans, notes, a caption; no glyph is lost."""
+    """Names with all that LaTeX reads as commands, styles, spans, notes, caption; no lost glyph."""
     names = [
         "R_GCN 50%",
         "A&B #1 $x$ {q} ~^\\",

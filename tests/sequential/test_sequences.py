@@ -1,4 +1,7 @@
-"""Confidence sequences of finite populations: every order of small ones, plain loops, coverage at every look."""
+"""Confidence sequences of finite populations, against plain loops.
+
+Tested are every order of small populations and the coverage at every look.
+"""
 
 import math
 from fractions import Fraction
@@ -28,7 +31,7 @@ POPULATIONS = {  # values, sizes
 
 
 def orders(name):
-    """Every order of a population with its probability, that of draws with the odds of the sizes."""
+    """Every order of a population and its probability: draws with the odds of the sizes."""
     values, sizes = (np.array(part, dtype=float) for part in POPULATIONS[name])
     for order in permutations(range(len(values))):
         probability, left = Fraction(1), Fraction(int(sizes.sum()))

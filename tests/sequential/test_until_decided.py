@@ -1,4 +1,4 @@
-"""Evaluations that end where something is decided: what they say, what they cost, what they never pass for."""
+"""Evaluations that end at a decision: what they print, what they cost, what they never pass for."""
 
 import math
 import re

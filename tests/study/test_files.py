@@ -1,4 +1,4 @@
-"""Patterns of paths name model, dataset and seed; only headers are read before ranks are requested."""
+"""Patterns of paths name model, dataset, seed; only headers are read before ranks are requested."""
 
 from pathlib import Path
 

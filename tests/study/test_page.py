@@ -237,7 +237,7 @@ def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_p
 
 
 def test_a_page_of_unequal_models(tmp_path: Path) -> None:
-    """One dataset, models on other candidates, missing cells, names that are markup: the page has warnings."""
+    """One dataset, models on other candidates, missing cells, markup as names: the page warns."""
     study = study_of(datasets=("small", "middle"))
     odd = table_of("a", "small", 1)
     odd.rows[:, 2] += 1
@@ -256,24 +256,30 @@ def test_a_page_of_unequal_models(tmp_path: Path) -> None:
 
 
 # --- a browser
-# --------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 # the layout inside the frame, sent to the page around it
 PROBE = """<script>
 const wide = [...document.querySelectorAll("body > *, section > *, figure > svg")].filter(
   e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1);
-const small = [...document.querySelectorAll("svg text")].map(e => e.getBoundingClientRect().height).filter(h => h < 7);
-const found = {width: document.documentElement.clientWidth, scroll: document.documentElement.scrollWidth,
-  wide: wide.map(e => e.outerHTML.slice(0, 80)), small: small.length, svg: document.querySelectorAll("svg").length,
-  paper: getComputedStyle(document.body).backgroundColor, ink: getComputedStyle(document.body).color,
+const small = [...document.querySelectorAll("svg text")]
+  .map(e => e.getBoundingClientRect().height).filter(h => h < 7);
+const found = {width: document.documentElement.clientWidth,
+  scroll: document.documentElement.scrollWidth,
+  wide: wide.map(e => e.outerHTML.slice(0, 80)), small: small.length,
+  svg: document.querySelectorAll("svg").length,
+  paper: getComputedStyle(document.body).backgroundColor,
+  ink: getComputedStyle(document.body).color,
   filter: getComputedStyle(document.querySelector("figure svg")).filter,
-  drawn: [...document.querySelectorAll("figure svg")].every(e => e.getBoundingClientRect().height > 50)};
+  drawn: [...document.querySelectorAll("figure svg")]
+    .every(e => e.getBoundingClientRect().height > 50)};
 parent.postMessage(JSON.stringify(found).replaceAll("<", ""), "*");
 </script>"""
 
 
 AROUND = """<body>FRAMES<script>
-addEventListener("message", e => document.body.insertAdjacentHTML("beforeend", "<pre class=probe>" + e.data + "</pre>"))
+addEventListener("message", e => document.body.insertAdjacentHTML(
+  "beforeend", "<pre class=probe>" + e.data + "</pre>"))
 </script></body>"""
 
 

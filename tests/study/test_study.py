@@ -1,4 +1,4 @@
-"""A study holds what its tables hold: values against evaluate, intervals and p-values against those of compare."""
+"""Studies have what their tables have: values of evaluate, intervals and p-values of compare."""
 
 from collections.abc import Callable, Sequence
 from itertools import combinations, permutations, product
@@ -94,7 +94,7 @@ def test_differences_are_those_of_compare(seeds: int) -> None:
     ("ranks", "p"), [((4, 5), 2 * 2.0**-20), ((2, 4), 1.0)], ids=["one_way", "cancel"]
 )
 def test_a_mean_of_differences_without_spread_is_not_sure(ranks: tuple[int, int], p: float) -> None:
-    """Twenty tasks that all differ alike: p is that of the two flips which reach the sum, or an upper bound."""
+    """Twenty tasks that differ alike: p of the two flips that reach the sum, or an upper bound."""
     study = RankStudy()
     for dataset, rank in zip(("one", "two"), ranks, strict=True):
         for model, own in (("a", 3), ("b", rank)):
@@ -106,7 +106,7 @@ def test_a_mean_of_differences_without_spread_is_not_sure(ranks: tuple[int, int]
 
 
 def test_the_error_of_a_mean_over_seeds_is_that_of_the_two_way_layout() -> None:
-    """By hand, of 5 runs on 400 tasks: variances between runs, between tasks, and of a run on a task."""
+    """By hand, 5 runs on 400 tasks: variances between runs, between tasks, of a run on a task."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 1)) + 0.1 * rng.normal(size=(1, 5)) + 0.5 * rng.normal(size=(400, 5))
     models = SeededModels(units_of(x, np.ones(400), np.ones(400, dtype=np.int64)), (5,), IDENTITY)
@@ -121,7 +121,7 @@ def test_the_error_of_a_mean_over_seeds_is_that_of_the_two_way_layout() -> None:
 
 
 def test_runs_that_differ_on_tasks_and_nowhere_else_have_an_interval() -> None:
-    """Two runs of the same value on tasks of the same mean: neither seeds nor tasks add anything by themselves."""
+    """Two runs of equal value on tasks of equal mean: neither seeds nor tasks add anything."""
     study = RankStudy()
     for model, ranks in {"a": ([1, 9] * 20, [9, 1] * 20), "b": ([2, 8] * 20, [8, 2] * 20)}.items():
         for seed, one in enumerate(ranks):
@@ -294,7 +294,10 @@ def test_other_candidates_are_reported_and_not_compared() -> None:
     for model in ("odd", "second"):  # one reason for both
         study.add(odd, model=model, dataset="small")
     table = study.table("mrr")
-    note = "odd, second: not compared, because a, seed 0, and this run differ in num_candidates at 40 tasks"
+    note = (
+        "odd, second: not compared, because a, seed 0, and this run differ in num_candidates "
+        "at 40 tasks"
+    )
     assert note in table.to_text()
     cell = table.cell("odd", "small")
     assert cell.value == pytest.approx(evaluate(odd, metrics=["mrr"])["mrr"])
@@ -399,7 +402,7 @@ def test_a_study_without_runs_has_no_table() -> None:
 
 
 def test_tied_scores_are_not_beyond_chance() -> None:
-    """The middle of a block of 19 is within the first 10, its last place is not: realistic hits are all 1."""
+    """The middle of a block of 19 is in the first 10, its end is not: realistic hits are all 1."""
     study, ids = RankStudy(), torch.arange(50)
     for model, low, high in (("tied", 1, 19), ("good", 1, 1), ("random", 500, 500)):
         ranks = Ranks(torch.full((50,), low), torch.full((50,), high), 1000)
@@ -421,9 +424,9 @@ def mean_ranks_of(rows: Sequence[Sequence[float]], metric: str) -> Ranking:
 
 
 def test_mean_ranks_of_demsars_example() -> None:
-    """Demsar 2006, section 3.2.2: the mean ranks of four classifiers over 14 data sets differ by Friedman's test."""
-    rows = "4 3 2 1|1 2 3 4|4 1 2 3|4 1 3 2|4 2 3 1|1 2.5 4 2.5|3 2 4 1|2.5 2.5 4 1|4 3 2 1|2.5 2.5 2.5 2.5|4 2.5 1 2.5"
-    rows += "|3 2 4 1|4 1 2 3|3 1 4 2"
+    """Demsar 2006, section 3.2.2: mean ranks of 4 classifiers on 14 datasets differ (Friedman)."""
+    rows = "4 3 2 1|1 2 3 4|4 1 2 3|4 1 3 2|4 2 3 1|1 2.5 4 2.5|3 2 4 1|2.5 2.5 4 1|4 3 2 1"
+    rows += "|2.5 2.5 2.5 2.5|4 2.5 1 2.5|3 2 4 1|4 1 2 3|3 1 4 2"
     found = mean_ranks_of([list(map(float, row.split())) for row in rows.split("|")], "mr")
     assert found.mean == pytest.approx((3.143, 2.000, 2.893, 1.964), abs=5e-4)
     assert found.critical_difference == pytest.approx(1.25, abs=0.005)
@@ -481,7 +484,10 @@ def test_models_of_a_clique_are_close(datasets: int, models: int, seed: int, met
 
 @pytest.mark.skipif(not ULTRA.is_dir(), reason=f"the tables of ULTRA are not in {ULTRA}")
 def test_real_tables_agree_with_other_programs() -> None:
-    """Three checkpoints of ULTRA on 19 graphs: p-values of ranx 0.3.21 (Student), mean ranks of autorank 1.3.0."""
+    """Three checkpoints of ULTRA on 19 graphs.
+
+    Compared are p-values of ranx 0.3.21 (Student) and mean ranks of autorank 1.3.0.
+    """
     study = RankStudy.open(ULTRA / "{dataset}.{model}.npz")
     assert (study.models, len(study.datasets), len(study)) == (["3g", "4g", "50g"], 19, 57)
     theirs = (1.6172001431042853e-21, 0.08108643150617274, 1.365821920022247e-23)

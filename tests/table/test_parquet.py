@@ -1,4 +1,4 @@
-"""Rank tables as Parquet: what is written is what is read, and what an engine writes is read or refused by name."""
+"""Rank tables as Parquet: what is written is read; an engine's file is read or refused by name."""
 
 import os
 import sys

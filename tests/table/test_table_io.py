@@ -100,7 +100,7 @@ def test_gains_are_part_of_a_task_of_a_query_and_ignored_by_metrics_of_ranking_t
 
 
 def test_a_table_of_the_size_of_fb15k237_takes_less_than_400_kb(tmp_path):
-    """20,466 test triples on both sides, relation and triple id in each row, ranks of a middling model."""
+    """20,466 test triples on both sides with relation and triple id, ranks of a middling model."""
     random = np.random.default_rng(0)
     parts = []
     for side in (1, 2):
@@ -333,7 +333,7 @@ def test_cuts_and_changed_bits_are_an_error_or_change_nothing(name, tmp_path):
     assert max(map(len, messages)) < 500 + len(str(path))
 
 
-def test_an_entry_of_the_directory_that_swallows_the_next_is_rejected_and_a_comment_of_the_archive_is_none(
+def test_an_entry_of_the_directory_that_swallows_the_next_is_rejected_and_a_comment_of_the_archive_is_none(  # noqa: E501
     tmp_path,
 ):
     table = RankTable.from_ranks(Ranks([1, 3, 7], [2, 3, 9], 14), side="tail", group=3, weight=0.5)
@@ -374,7 +374,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def claimed(path, shape, stored, method=zipfile.ZIP_DEFLATED):
-    """A table whose optimistic ranks claim a shape and have another length, deflated a thousandfold."""
+    """A table whose optimistic ranks claim a shape but have another length, deflated 1000-fold."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         header, {"descr": "|u1", "fortran_order": False, "shape": shape}
@@ -386,7 +386,7 @@ def claimed(path, shape, stored, method=zipfile.ZIP_DEFLATED):
 
 
 def error_of_loading(path, **options):
-    """The message of an error that comes before more memory is allocated than the arrays in the file take."""
+    """Message of an error that comes before memory is allocated for more than the file's arrays."""
     tracemalloc.start()
     try:
         with pytest.raises(

@@ -48,7 +48,10 @@ def no_waiting() -> Iterator[None]:
 
 @functools.cache
 def _extension() -> Any:
-    """Compile on first use, once per machine, source and version of PyTorch; processes wait for the first of them."""
+    """Compile on first use, once per machine, source and version of PyTorch.
+
+    Processes wait for the first of them.
+    """
     compiler = cpp_extension.get_cxx_compiler()
     # where pip puts ninja, which PyTorch looks for in the PATH
     scripts = sysconfig.get_path("scripts")
