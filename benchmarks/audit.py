@@ -1,8 +1,9 @@
 """Results of ``torchrankmetrics.audit`` for evaluators of other packages.
 
     pip install -c constraints.txt -e '.[audit]'
-    python -m benchmarks.audit [--only NAME ...]     write results/audit.json, and its table
-    results/audit.md
+    python -m benchmarks.audit [--only NAME ...]
+
+It writes results/audit.json, and its table results/audit.md.
 
 Each evaluator is called as its package documents (the functions below). Packages that are not
 installed are listed.

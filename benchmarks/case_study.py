@@ -1,9 +1,11 @@
 """Case study of Hoyt et al. 2022 (arXiv 2203.07544, section 4.3, Figure 1) with exact p-values.
 
-    python -m benchmarks.case_study [--json PATH] [--plot PATH]             Nations and Kinships,
-    which come with pykeen python -m benchmarks.case_study FOLDER ... --epochs N --json PATH
-    graphs of train.tsv, valid.tsv, test.tsv python -m benchmarks.case_study --report --json PATH
-    [--plot PATH]      print the results in PATH
+Nations and Kinships, which come with pykeen:
+    python -m benchmarks.case_study [--json PATH] [--plot PATH]
+Graphs, folders of train.tsv, valid.tsv and test.tsv:
+    python -m benchmarks.case_study FOLDER ... --epochs N --json PATH
+Print the results in PATH:
+    python -m benchmarks.case_study --report --json PATH [--plot PATH]
 
 ComplEx, RotatE, TransE and TuckER, trained in both directions with a softmax over all entities
 (with more entities over the target and --negatives sampled ones), and an untrained ComplEx.

@@ -1,9 +1,11 @@
 """Which rank metrics are comparable? All metrics and views if only the number of candidates varies.
 
-    python -m benchmarks.comparable [--json PATH]                                        simulated
-    ranks only python -m benchmarks.comparable --fb15k237 FOLDER --dbp15k FOLDER --json PATH
-    and two real sets python -m benchmarks.comparable --report --json PATH
-    print its tables
+Simulated ranks only:
+    python -m benchmarks.comparable [--json PATH]
+And two real sets:
+    python -m benchmarks.comparable --fb15k237 FOLDER --dbp15k FOLDER --json PATH
+Print the tables of PATH:
+    python -m benchmarks.comparable --report --json PATH
 
 Every task is ranked among all its candidates once. Then m of its negatives are drawn without
 replacement, so the numbers of negatives above, equal to and below the target are multivariate

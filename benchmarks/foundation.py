@@ -1,19 +1,19 @@
 """ULTRA, a foundation model, and random ranking: 3 published checkpoints, zero-shot on many graphs.
 
-    pip install torch_geometric numba
-    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --tables FOLDER [--only NAME
-    ...]   write the tables python -m benchmarks.foundation --tables FOLDER [--graphs CHECKOUTS]
-    --json PATH                    values of tables python -m benchmarks.foundation --ultra PATH
-    --graphs CHECKOUTS --noise NAME ... --json PATH        float noise python -m
-    benchmarks.foundation --report --json PATH                                                print
-    the tables
+Install torch_geometric and numba. Write the tables:
+    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --tables FOLDER [--only ...]
+Values of the tables:
+    python -m benchmarks.foundation --tables FOLDER [--graphs CHECKOUTS] --json PATH
+Float noise:
+    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --noise NAME ... --json PATH
+Print the results in PATH:
+    python -m benchmarks.foundation --report --json PATH
 
-PATH: a checkout of github.com/DeepGraphLearning/ULTRA, with the checkpoints 3g, 4g and 50g.
-    CHECKOUTS: clones of
-the repositories of ``benchmarks/make_datasets.py``, as ``owner/name``. FOLDER has or gets
-``<graph>.<checkpoint>.npz``. Next to the JSON of the values (one object per table) are those of the
-checkpoints over graphs (``_across``), of the graphs, if they are given (``_graphs``), and of the
-noise (``_noise``).
+PATH of --ultra is a checkout of github.com/DeepGraphLearning/ULTRA, with the checkpoints 3g, 4g and
+50g. CHECKOUTS has clones of the repositories of ``benchmarks/make_datasets.py``, as ``owner/name``.
+FOLDER has or gets ``<graph>.<checkpoint>.npz``. Next to the JSON of the values (one object per
+table) are those of the checkpoints over graphs (``_across``), of the graphs, if they are given
+(``_graphs``), and of the noise (``_noise``).
 """
 
 import argparse

@@ -175,7 +175,7 @@ TABLE_1 = {
 }
 
 
-def test_amri_of_berrendorf_et_al_are_reproduced_by_filtered_candidates_and_not_by_the_number_of_entities():  # noqa: E501
+def test_amri_of_berrendorf_et_al_are_those_of_filtered_candidates_not_of_all_entities():
     for graph, models in TABLE_1.items():
         assert [f"{100 * adjust(rank, 'mr', graph):.1f}" for rank, _ in models] == [
             printed for _, printed in models

@@ -170,7 +170,7 @@ def test_hits_of_two_weights(power):
 
 @pytest.fixture(scope="module")
 def two_weights():
-    """Counts (2, 1000) of weights 1 and 2, mean and deviation of the sum of v / r, and its tails."""
+    """Counts (2, 1000) of weights 1 and 2; mean, deviation and tails of the sum of v / r."""
     # many distinct N are condensed; up to second order in 1/N, the distribution of 1/r is that for
     # their harmonic mean
     N, size, span = np.random.default_rng(0).integers(500_000, 10**6, (2, 1000)), 1 << 21, 16.0

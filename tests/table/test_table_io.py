@@ -333,7 +333,7 @@ def test_cuts_and_changed_bits_are_an_error_or_change_nothing(name, tmp_path):
     assert max(map(len, messages)) < 500 + len(str(path))
 
 
-def test_an_entry_of_the_directory_that_swallows_the_next_is_rejected_and_a_comment_of_the_archive_is_none(  # noqa: E501
+def test_an_entry_that_swallows_the_next_is_rejected_and_a_comment_of_the_archive_is_not(
     tmp_path,
 ):
     table = RankTable.from_ranks(Ranks([1, 3, 7], [2, 3, 9], 14), side="tail", group=3, weight=0.5)
