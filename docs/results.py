@@ -62,7 +62,7 @@ TIMINGS = (
         "steps_evaluation",
         "fb15k237: 20466 of 20466 triples, both sides",
         "rank_triples",
-        "pykeen evaluate, batch 64",
+        "pykeen evaluate, batch 256",
         "PyKEEN {pykeen}",
         2,
         "wall-clock",

@@ -142,19 +142,20 @@ def rank_entries(rows: Rows) -> tuple[Rows, int]:
     is_entry = Columns(rows).flags & fault.ENTRY > 0
     if not is_entry.any():
         return rows, 0
-    entries, num_differing = _sorted_lists(rows[is_entry])
+    are_all = bool(is_entry.all())  # the common case, without copies of all scores
+    entries, num_differing = _sorted_lists(rows if are_all else rows[is_entry])
     starts = np.flatnonzero(changes(Columns(entries).side, Columns(entries).query))
     tasks, num_candidates, has_item = _ranked(entries, starts)
     empty = _empty_queries(entries, starts, num_candidates)[~has_item]
-    return np.concatenate([rows[~is_entry], tasks, empty]), num_differing
+    others = rows[:0] if are_all else rows[~is_entry]
+    return np.concatenate([others, tasks, empty]), num_differing
 
 
 def _sorted_lists(entries: Rows) -> tuple[Rows, int]:
     """Sort entries by list, without repeats of (side, sample id), of which the smallest stays."""
     about = Columns(entries)
     if (about.sample_id == ABSENT).all():  # half the CPU time of `compute`
-        lists, _ = sorted_rows([about.side, about.query])
-        return entries[lists], 0
+        return _by_list(entries), 0
 
     content = (about.query, about.optimistic, about.gain_bits, about.group, about.weight_bits)
     order, starts = sorted_rows([about.side, about.sample_id, *content])
@@ -163,8 +164,18 @@ def _sorted_lists(entries: Rows) -> tuple[Rows, int]:
     is_other = np.zeros(len(order), dtype=bool)
     is_other[starts] = True
     entries = entries[order[~repeated]]
-    lists, _ = sorted_rows([Columns(entries).side, Columns(entries).query])
-    return entries[lists], int((repeated & is_other).sum())
+    return _by_list(entries), int((repeated & is_other).sum())
+
+
+def _by_list(entries: Rows) -> Rows:
+    """Sort entries by list; loaders often yield them so."""
+    side = Columns(entries).side
+    query = Columns(entries).query
+    same_side = side[:-1] == side[1:]
+    if ((side[:-1] < side[1:]) | same_side & (query[:-1] <= query[1:])).all():
+        return entries
+    order, _ = sorted_rows([side, query])
+    return entries.T.take(order, axis=1).T
 
 
 def _ranked(entries: Rows, starts: Rows) -> tuple[Rows, Rows, Any]:

@@ -100,8 +100,24 @@ def _of_mapping(given: Mapping[Any, Any], kind: Kind) -> Documents:
         name = as_id(query)
         if name in found:
             raise ValueError(f"{kind} has the query {shorten(name)} twice, with different spaces")
-        found[name] = _documents(inner, kind, f"{kind} of query {shorten(query)}")
+        if _is_plain(inner, kind):  # the common case needs no copy
+            found[name] = inner
+        else:
+            found[name] = _documents(inner, kind, f"{kind} of query {shorten(query)}")
     return found
+
+
+def _is_plain(inner: Any, kind: Kind) -> bool:
+    """Whether documents are a dict of ids without spaces at the ends to valid numbers."""
+    if not isinstance(inner, dict):
+        return False
+    ids = list(inner)
+    try:
+        has_spaces = list(map(str.strip, ids)) != ids
+    except TypeError:  # ids of another type
+        return False
+    numbers = list(inner.values())
+    return not has_spaces and set(map(type, numbers)) <= {float, int} and _are_valid(numbers, kind)
 
 
 def _collect(entries: Iterable[RunEntry], kind: Kind, where: str) -> Documents:
@@ -150,16 +166,9 @@ def _documents(inner: Any, kind: Kind, where: str) -> dict[str, float]:
 
 
 def _of_dict(inner: Mapping[Any, Any], kind: Kind, where: str) -> dict[str, float]:
-    given = list(inner)
-    try:
-        names = list(map(str.strip, given))
-    except TypeError:  # ids of another type
-        names = list(map(as_id, given))
-    numbers = list(inner.values())
-    is_plain = set(map(type, numbers)) <= {float, int} and _are_valid(numbers, kind)
-    if is_plain and names == given and isinstance(inner, dict):
-        return inner  # the common case needs no copy
-    found = {name: _number(value, kind, where) for name, value in zip(names, numbers, strict=True)}
+    names = list(map(as_id, inner))
+    numbers = [_number(value, kind, where) for value in inner.values()]
+    found = dict(zip(names, numbers, strict=True))
     if len(found) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{where} has the document {shorten(repeated)} twice, as another spelling")
