@@ -20,6 +20,8 @@ STUDY = ["study", "models/{model}.npz"]
 RUN = ["--qrels", "qrels.tsv", "--run", "run.json"]
 BAD = [
     (["report", "none.npz"], "none.npz: No such file"),
+    (["report", "digits=3/none.npz"], "error: digits=3/none.npz: No such file"),
+    (["compare", "margin=0.1/a.npz", "b.npz"], "error: margin=0.1/a.npz: No such file"),
     (["report", "empty.npz"], "empty.npz is not a whole RankTable file"),
     (["report", "void"], "void is a directory without files of ranks"),
     (["report", "parts"], "read partitions (name=value) with RankTable.from_pandas"),

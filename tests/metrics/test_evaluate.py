@@ -149,7 +149,7 @@ def test_weights_of_zero_are_a_warning(zero):
 
 
 def test_messages_do_not_show_the_code_of_unknown_numbers_of_candidates():
-    with pytest.raises(ValueError, match="optimistic=2, pessimistic=1, num_candidates=unknown"):
+    with pytest.raises(ValueError, match="optimistic 2, pessimistic 1, num_candidates unknown"):
         Ranks([2], [1])
     assert repr(Ranks([3])) == "Ranks(optimistic=[3], pessimistic=[3])"
     with pytest.raises(ValueError, match="has 0 negatives"):

@@ -188,11 +188,11 @@ MESSAGES = {
     ),
     "torchmetrics' top_k of a collection": (
         lambda: RankCollection(["ndcg"], top_k=10),
-        "top_k is a part of the name here: write 'ndcg@10'",
+        "top_k must be a part of the name: pass 'ndcg@10', or k=10 to a class",
     ),
     "torchmetrics' top_k of a class": (
         lambda: NormalizedDCG(top_k=10),
-        "top_k is a part of the name here: write 'ndcg@10'",
+        "top_k must be a part of the name: pass 'ndcg@10', or k=10 to a class",
     ),
     "text as target": (
         lambda: evaluate(np.eye(2), ["Rome", "Paris"], metrics=["mrr"]),  # type: ignore[list-item]

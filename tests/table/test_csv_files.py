@@ -106,7 +106,7 @@ def test_frames_have_words_for_sides_and_gaps_for_groups():
         (["Rank"], "columns must contain rank, .*; got Rank; write names in lower case"),
         (
             ["rank,num_candidates", "3,2"],
-            "ranks must lie between 1 and num_candidates; line 2 has optimistic=3",
+            "ranks must lie between 1 and num_candidates; line 2 has optimistic 3",
         ),
         (
             ["rank,num_candidates", "3,"],

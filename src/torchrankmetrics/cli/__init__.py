@@ -60,9 +60,10 @@ def _with_options(text: str, options: Mapping[str, str]) -> str:
             return found[0]
         if value == "None":
             return f"no {own}"
-        return f"{own} {(value or '').strip(chr(39))}".strip()
+        return f"{own} {value.strip(chr(39))}" if value else own
 
-    text = re.sub(r"\b([a-z_]+)=('[^']*'|[\w.]+)?", option, text)
+    # not in a path, such as runs/side=head/a.npz, or in a list of values
+    text = re.sub(r"(?<![\w./\\-])([a-z_]+)=('\w*'|None|\d+)?(?![\w./\\'=-])", option, text)
     # "num_candidates must be ..."
     return re.sub(r"^([a-z_]+)()(?= must )", option, text)
 

@@ -34,7 +34,7 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.tasks import Exclude, Target
 from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.task_facts import NO_FACTS, TaskFacts
-from torchrankmetrics.validation import TaskSide, check_choice, shorten
+from torchrankmetrics.validation import TaskSide, check_choice
 
 if TYPE_CHECKING:
     from torchrankmetrics.metrics.collection import RankCollection
@@ -158,8 +158,10 @@ class RankMetric(RowOwner, Metric):
         }
         measure = as_measure(definition, expectation, relevance_threshold, empty_queries, **own)
         if "top_k" in kwargs:
-            name = f"{measure.definition.name}@{kwargs['top_k']}"
-            raise ValueError(f"top_k is a part of the name here: write {shorten(name)}")
+            raise ValueError(
+                "top_k must be a part of the name: pass 'ndcg@10', or k=10 to a class such as "
+                "NormalizedDCG"
+            )
         check_choice("storage", storage, get_args(Storage))
         # super().__init__ sets the update count and the value, which are stored in these
         vars(self).update(_rows=RowBuffer(merges=storage == "counts"), _value=None)

@@ -115,8 +115,8 @@ def warn_of_nothing(analysis: "Analysis", measures: "Iterable[Measure]") -> None
     if not set(requested) & set(given):
         warn(
             f"0 ranking tasks have side {' or '.join(requested)}, so that values are NaN: the "
-            f"tasks have side {' and '.join(given) or 'none'}. Pass sides='both', or sides of the "
-            "tasks"
+            f"tasks have side {' and '.join(given) or 'none'}. Evaluate both sides, or a side "
+            "that the tasks have"
         )
 
 

@@ -239,8 +239,8 @@ class Ranks:
                 o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
                 among = "unknown" if n == MOST_CANDIDATES else n
                 raise error(
-                    f"{text}; task {first} has optimistic={o}, pessimistic={p}, "
-                    f"num_candidates={among}"
+                    f"{text}; task {first} has optimistic {o}, pessimistic {p}, "
+                    f"num_candidates {among}"
                 )
         return None
 

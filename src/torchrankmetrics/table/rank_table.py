@@ -206,8 +206,8 @@ class RankTable(HasRows):
             source (path or sequence of paths): in the order of the rows; columns as in
                 ``from_numpy`` or ``rank``, in integers and floats of any width; words and nulls as
                 in CSV files.
-            max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the
-                largest row group.
+            max_bytes (int, default 2^30): largest memory: the files, and by their footers 80 bytes
+                per row and the largest row group.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
