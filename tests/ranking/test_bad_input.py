@@ -187,7 +187,7 @@ BAD = {
     "pessimistic above": (
         ranks([1], [6], 5),
         ValueError,
-        "must lie between .* pessimistic=6, num_candidates=5",
+        "must lie between .* pessimistic 6, num_candidates 5",
     ),
     "order": (
         ranks([1, 3], [1, 2], 5),
