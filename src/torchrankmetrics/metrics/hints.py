@@ -91,7 +91,7 @@ def _names_of_words(places: str, has_view: bool) -> dict[str, str]:
     """A name for each word of the registry, with a number of places if it is not ""."""
     names: dict[str, str] = {}
     for number, entries in NUMBERED.items():
-        # digits alone do not say which exponent is meant: 1 of minus_1, 5 of 2p5
+        # digits alone are ambiguous: 1 of minus_1, 5 of 2p5
         digits = places if places and number is PLACES else number.example
         for word, entry in entries.items():
             names.setdefault(word, number.name(entry.name, digits))

@@ -1,4 +1,4 @@
-"""Names of metrics: the parser, and the measure that a name stands for."""
+"""Names of metrics: the parser, and the measure of a name."""
 
 import inspect
 import re

@@ -123,7 +123,7 @@ def verify(
 
 
 class _Inputs(NamedTuple):
-    """What the manifest of a page says that it was computed from."""
+    """The inputs of a page, by its manifest."""
 
     measures: list[Any]
     models: list[str]

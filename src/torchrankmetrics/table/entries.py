@@ -171,8 +171,9 @@ def _by_list(entries: Rows) -> Rows:
     """Sort entries by list; loaders often yield them so."""
     side = Columns(entries).side
     query = Columns(entries).query
-    same_side = side[:-1] == side[1:]
-    if ((side[:-1] < side[1:]) | same_side & (query[:-1] <= query[1:])).all():
+    is_next_side = side[:-1] < side[1:]
+    is_next_query = (side[:-1] == side[1:]) & (query[:-1] <= query[1:])
+    if (is_next_side | is_next_query).all():
         return entries
     order, _ = sorted_rows([side, query])
     return entries.T.take(order, axis=1).T

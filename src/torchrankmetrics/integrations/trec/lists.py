@@ -219,7 +219,7 @@ def _check_common(judged: Documents, lists: Documents) -> None:
 
 
 def _without_identical(lists: Documents, ignore: bool | None) -> Documents:
-    """Leave out documents whose id is the query's, or warn of them if it is not said what to do."""
+    """Leave out documents whose id is the query's, or warn of them if there is no choice."""
     found = [query for query, scores in lists.items() if query in scores]
     if ignore is None:
         _warn(

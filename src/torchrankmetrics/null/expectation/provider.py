@@ -77,7 +77,7 @@ class ExpectationProvider(Protocol):
 
 
 def check_provider(provider: Any) -> None:
-    """Raise TypeError for an object that is no provider."""
+    """Raise TypeError for an object that is not a provider."""
     calls = {"moments": "moments(definition, counts, weight)", "supports": "supports(definition)"}
     missing = [call for name, call in calls.items() if not callable(getattr(provider, name, None))]
     if missing or isinstance(provider, type):
