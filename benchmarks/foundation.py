@@ -361,13 +361,13 @@ def row_of(table: RankTable, graph: str, checkpoint: str) -> dict[str, Any]:
     )
     sides = evaluate(table, metrics=["mrr", "hits_at_10", "amri"], sides=["head", "tail"])
     counts = table.ranks.num_candidates
-    chance = {
-        f"chance_{d.name}": ExactExpectation().moments(d, counts).mean
+    random = {
+        f"random_{d.name}": ExactExpectation().moments(d, counts).mean
         for d in (MEAN_RECIPROCAL_RANK, hits_at(10))
     }
     about = {"graph": graph, "checkpoint": checkpoint, "tasks": table.num_tasks}
     about |= {"mean_candidates": counts.double().mean().item(), "max_candidates": int(counts.max())}
-    return about | found | bounds | sides | chance
+    return about | found | bounds | sides | random
 
 
 def across(study: RankStudy) -> dict[str, Any]:
@@ -382,7 +382,7 @@ def across(study: RankStudy) -> dict[str, Any]:
             "mean_rank": row.mean_rank,
             "best": row.best,
             "won": row.won,
-            "beyond_chance": row.beyond_chance,
+            "better_than_random": row.better_than_random,
         }
         for (metric, model), row in summary.rows.items()
     ]
@@ -513,10 +513,10 @@ def noise(checkout: Path, checkouts: Path, names: list[str]) -> list[dict[str, A
 
 
 def report(rows: list[dict[str, Any]]) -> str:
-    """A line per graph: chance, then MRR and AMRI of every checkpoint, in Markdown."""
+    """A line per graph: random ranking, then MRR and AMRI of every checkpoint, in Markdown."""
     names = list(dict.fromkeys(row["graph"] for row in rows))
     by = {(row["graph"], row["checkpoint"]): row for row in rows}
-    heads = ["graph", "tasks", "candidates", "MRR by chance"]
+    heads = ["graph", "tasks", "candidates", "MRR of random ranking"]
     heads += [f"{metric} {checkpoint}" for metric in ("MRR", "AMRI") for checkpoint in CHECKPOINTS]
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (len(heads) - 1)]
     for name in names:
@@ -525,7 +525,7 @@ def report(rows: list[dict[str, Any]]) -> str:
             name,
             f"{one['tasks']:,}",
             f"{one['mean_candidates']:,.0f}",
-            f"{one['chance_mrr']:.4f}",
+            f"{one['random_mrr']:.4f}",
         ]
         for metric in ("mrr", "amri"):
             found = [by.get((name, checkpoint)) for checkpoint in CHECKPOINTS]

@@ -370,6 +370,26 @@ def test_seeds_of_models_and_their_variance_by_hand():
         compare(tables[:2], tables[2:], "median")
 
 
+@pytest.mark.parametrize(
+    ("values", "means"),
+    [(("zero", "zero"), 3), (("skip", None), 2), (("zero", "skip"), 0), ((None, "zero"), 0)],
+    ids=str,
+)
+def test_collections_agree_on_queries_without_relevant_items(values: tuple, means: int) -> None:
+    """One of three queries has none; the means are over ``means`` queries; 0: an error."""
+    target = torch.tensor([[1, 0, 0], [0, 0, 0], [0, 1, 1]]).bool()
+    models = [RankCollection(["recall@1", "mrr"], empty_queries=value) for value in values]
+    for i, model in enumerate(models):
+        model.update(torch.tensor([[3.0, 2, 1], [3, 2, 1], [1 + 3 * i, 3, 2]]), target)
+    assert compare(*models, "mrr").value_a == pytest.approx((1 + 1 + 1 / 2) / 3)
+    if means == 0:
+        with pytest.raises(ValueError, match=r"differ in empty_queries .* 'recall_at_1'"):
+            compare(*models, "recall@1")
+    else:
+        found = compare(*models, "recall@1")
+        assert (found.value_a, found.value_b) == pytest.approx((1.5 / means, 1 / means))
+
+
 def test_views_are_against_the_chance_that_the_models_expect():
     """Collections and each of their members may have an expectation that is not the exact one."""
     twice, half = PrecomputedExpectation([120] * 5), PrecomputedExpectation([30] * 5)

@@ -135,7 +135,7 @@ def test_scores_that_are_distances_are_a_warning_of_compute():
         metric = MeanRank()
         metric.update(distances[epoch:], torch.arange(epoch, 60))
         with pytest.warns(
-            RankMetricWarning, match=r"far worse than chance: .*pass -distances"
+            RankMetricWarning, match=r"far worse than random ranking: .*pass -distances"
         ) as warned:
             metric.compute()
         texts.add(str(warned[0].message))

@@ -47,7 +47,7 @@ def test_runs_and_embeddings_in_one_table(tmp_path: Path) -> None:
         "bm25",
         "rerank",
         "embeddings",
-        "chance",
+        "random",
     ]
     assert "generated: 60 tasks among 400 candidates" in output
     assert "not compared" not in output

@@ -86,9 +86,9 @@ def test_every_graph_has_all_checkpoints_and_known_candidate_counts(foundation: 
         mean = Fraction(int((counts.num_candidates * counts.count).sum()), counts.num_tasks)
         assert row["mean_candidates"] == pytest.approx(float(mean), rel=1e-12)
         for definition in (MEAN_RECIPROCAL_RANK, hits_at(10)):
-            chance = ExactExpectation().moments(definition, counts).mean
-            assert row[f"chance_{definition.name}"] == pytest.approx(chance, rel=1e-12)
-            index = (row[definition.name] - chance) / (1 - chance)
+            expected = ExactExpectation().moments(definition, counts).mean
+            assert row[f"random_{definition.name}"] == pytest.approx(expected, rel=1e-12)
+            index = (row[definition.name] - expected) / (1 - expected)
             assert row[f"adjusted_{definition.name}"] == pytest.approx(index, abs=1e-12)
 
 

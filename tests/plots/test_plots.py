@@ -79,7 +79,7 @@ def test_ecdf_counts_ranks_and_chance(models: dict[str, RankCollection]) -> None
         (1, 14),
     )
     assert "share of tasks" in ax.get_ylabel()
-    assert [line.get_label() for line in ax.lines] == ["a", "b", "chance"]
+    assert [line.get_label() for line in ax.lines] == ["a", "b", "random ranking"]
     assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}
     for model, line in zip(RANKS, ax.lines, strict=False):
         x, y = line.get_data()
@@ -99,7 +99,7 @@ def test_ecdf_of_weights() -> None:
         Ranks([1, 3, 7], None, [10, 20, 30]), side="tail", weight=[1.0, 2.0, 5.0]
     )
     _, ax = plots.rank_ecdf(table, rank_type="optimistic")
-    assert [line.get_label() for line in ax.lines] == ["ranks", "chance"]
+    assert [line.get_label() for line in ax.lines] == ["ranks", "random ranking"]
     assert ax.get_xlabel() == "rank x (optimistic)"
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [0, 1 / 8, 3 / 8, 1, 1])
     chance = dict(zip(*ax.lines[1].get_data(), strict=True))
@@ -136,7 +136,7 @@ def test_datasets_show_the_three_views_of_one_metric(models: dict[str, RankColle
     assert len(axes) == 3
     assert [ax.get_title() for ax in axes] == ["MRR", "adjusted MRR", "z of MRR"]
     assert [text.get_text() for text in axes[0].get_xticklabels()] == ["small", "large"]
-    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["a", "b", "chance"]
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["a", "b", "random ranking"]
     expected = {"small": CANDIDATES, "large": [5000] * 4}
     chance = [
         np.mean([np.mean(1 / np.arange(1, n + 1)) for n in counts]) for counts in expected.values()
@@ -248,7 +248,7 @@ def test_calibration_is_the_diagonal_for_all_ranks_and_a_step_for_the_best() -> 
         "every",
         "first",
         "tied",
-        "chance, 95%",
+        "random ranking, 95%",
     ]
 
 
@@ -286,13 +286,14 @@ def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollect
 
 
 def test_a_row_per_data_set_and_a_point_per_model_without_lines_between() -> None:
-    fig, ax = study.intervals_by_dataset(CELLS, "mrr", chance={"d": 0.1})
+    fig, ax = study.intervals_by_dataset(CELLS, "mrr", random_values={"d": 0.1})
     drawn = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
-    assert list(drawn) == ["a", "b", "chance"]
+    assert list(drawn) == ["a", "b", "random ranking"]
     assert drawn["b"].get_xdata().tolist() == [0.3, 0.7]
-    assert drawn["chance"].get_xdata().tolist() == [0.1]
+    assert drawn["random ranking"].get_xdata().tolist() == [0.1]
     assert all(
-        line.get_linestyle() == "None" or line.get_label() == "chance" for line in drawn.values()
+        line.get_linestyle() == "None" or line.get_label() == "random ranking"
+        for line in drawn.values()
     )
     assert [label.get_text() for label in ax.get_yticklabels()] == ["d", "e"]
     assert fig.axes == [ax]
@@ -302,9 +303,9 @@ def test_a_row_per_data_set_and_a_point_per_model_without_lines_between() -> Non
         study.intervals_by_dataset({}, "mrr")
     assert (
         len(
-            study.intervals_by_dataset({"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", chance={"e": 0.1})[
-                1
-            ].lines
+            study.intervals_by_dataset(
+                {"d": {"m": (0.5, 0.4, 0.6)}}, "mrr", random_values={"e": 0.1}
+            )[1].lines
         )
         == 1
     )
@@ -465,7 +466,10 @@ def test_plots_draw_on_given_axes_and_values_that_are_undefined(
     assert np.isnan(axes[2].lines[0].get_ydata()).all()  # the z-score
     assert len(plt.get_fignums()) == 1
     _, ax = plots.rank_ecdf({"x": one, "y": one, "z": Ranks([1, 2], None, 1000)})
-    assert [line.get_label() for line in ax.lines][3:] == ["chance (x, y)", "chance (z)"]
+    assert [line.get_label() for line in ax.lines][3:] == [
+        "random ranking (x, y)",
+        "random ranking (z)",
+    ]
     assert len(ax.lines[-1].get_xdata()) < 1100
 
 

@@ -46,9 +46,9 @@ def test_a_value_is_the_mean_over_seeds_of_evaluate_and_chance_that_of_the_tasks
                 expected = (
                     RankMetric("mrr").moments(table_of("a", dataset, 0).ranks.num_candidates).mean
                 )
-                assert table.results["mrr", dataset].chance == pytest.approx(float(expected))
+                assert table.results["mrr", dataset].random_value == pytest.approx(float(expected))
     if key.startswith("adjusted_"):
-        assert table.results[key, dataset].chance == pytest.approx(0, abs=1e-12)
+        assert table.results[key, dataset].random_value == pytest.approx(0, abs=1e-12)
     assert any(cell.best for cell in table.cells.values()) == (metric != "tie_rate")
 
 
@@ -86,8 +86,8 @@ def test_differences_are_those_of_compare(seeds: int) -> None:
             np.mean([row.difference for row in found.rows])
         )
         assert found.here.standard_error == pytest.approx(np.sqrt((errors**2).sum()) / 3)
-    if seeds > 1:  # t and not the normal distribution
-        assert (found.here.high - found.here.low) / 2 > 1.96 * found.here.standard_error
+        if seeds > 1:  # t and not the normal distribution
+            assert (found.here.high - found.here.low) / 2 > 1.96 * found.here.standard_error
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_a_study_without_runs_has_no_table() -> None:
         RankStudy().table()
 
 
-def test_tied_scores_are_not_beyond_chance() -> None:
+def test_tied_scores_are_not_better_than_random() -> None:
     """The middle of a block of 19 is in the first 10, its end is not: realistic hits are all 1."""
     study, ids = RankStudy(), torch.arange(50)
     for model, low, high in (("tied", 1, 19), ("good", 1, 1), ("random", 500, 500)):
@@ -409,9 +409,11 @@ def test_tied_scores_are_not_beyond_chance() -> None:
         study.add(RankTable.from_ranks(ranks, sample_id=ids), model=model, dataset="large")
     averages = study.summary(["hits@10", "expected_hits@1"])
     for metric in ("hits_at_10", "expected_hits_at_1"):
-        assert [averages[metric, model].beyond_chance for model in study.models] == [0, 1, 0], (
-            metric
-        )
+        assert [averages[metric, model].better_than_random for model in study.models] == [
+            0,
+            1,
+            0,
+        ], metric
 
 
 def mean_ranks_of(rows: Sequence[Sequence[float]], metric: str) -> Ranking:
@@ -505,4 +507,4 @@ def test_real_tables_agree_with_other_programs() -> None:
         for key in ("mrr", "amri")
     }
     assert order == {"mrr": ["50g", "4g", "3g"], "amri": ["50g", "3g", "4g"]}
-    assert averages["mrr", "4g"].beyond_chance == 18  # not on Nations
+    assert averages["mrr", "4g"].better_than_random == 18  # not on Nations

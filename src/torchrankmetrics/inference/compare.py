@@ -134,8 +134,8 @@ def compare(
         A ``Comparison``; ``Comparisons`` if metric is a list; after a dict ``PairwiseComparisons``.
 
     Raises:
-        TypeError, ValueError: for invalid options, and for models of different tasks. Too few tasks
-            are warned of.
+        TypeError, ValueError: for invalid options, models of different tasks, and collections that
+            differ in ``empty_queries``. Too few tasks are warned of.
 
     >>> from torchrankmetrics import compare
     >>> from torchrankmetrics import Ranks
@@ -284,6 +284,7 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
         own = [one for one in known if one.definition == name.definition] or known
         found = as_measure(name, own[0].expectation if own else None)
         if own:
+            _check_empty_queries(own)
             found = dataclasses.replace(found, empty_queries=own[0].empty_queries)
     if not found.is_estimate:
         raise ValueError(
@@ -291,6 +292,19 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
             "can"
         )
     return found
+
+
+def _check_empty_queries(measures: list[Measure]) -> None:
+    """Raise if the collections treat queries without relevant items differently."""
+    if measures[0].definition.of_tasks is not None:
+        return
+    values = sorted({one.empty_queries or "skip" for one in measures})  # None skips with a warning
+    if len(values) > 1:
+        raise ValueError(
+            f"the collections differ in empty_queries ({' and '.join(values)}), so that their "
+            f"values of {shorten(measures[0].key)} are means over different queries: create them "
+            "with the same empty_queries="
+        )
 
 
 def _compare_all(

@@ -13,7 +13,7 @@ from torchrankmetrics.kg.known_triples import KnownTriples, split_facts
 from torchrankmetrics.kg.loop import ONLY, LookUp, LoopOptions, QuerySide
 from torchrankmetrics.kg.query_tasks import QueryTasks
 from torchrankmetrics.kg.scorers import Scores, both_sides
-from torchrankmetrics.table.columns import far_below_chance
+from torchrankmetrics.table.columns import far_below_random
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import (
     ENTITY_SIDES,
@@ -129,7 +129,7 @@ def rank_sides(sides: Sequence[QuerySide], group: Tensor | None) -> dict[str, An
 
 def warn_of_distances(table: RankTable, higher_is_better: bool) -> None:
     """Warn if the mean rank is so far worse than random that scores must be distances."""
-    if found := far_below_chance(table.rows.cpu().numpy()):
+    if found := far_below_random(table.rows.cpu().numpy()):
         remedy = (
             "distances? Then pass"
             if higher_is_better

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.counting import missing_targets
-from torchrankmetrics.table.columns import SIDE_CODES, Columns, Rows, far_below_chance, weights
+from torchrankmetrics.table.columns import SIDE_CODES, Columns, Rows, far_below_random, weights
 from torchrankmetrics.validation import TASK_SIDES, shorten
 
 if TYPE_CHECKING:
@@ -185,12 +185,12 @@ def warn_of_input(analysis: "Analysis") -> None:
                 "to skip",
             )
     elif reversal(analysis):  # the same text in every epoch, so that Python shows it once
-        analysis.warn_once("reversal", f"the ranks are far worse than chance: {_REVERSED}")
+        analysis.warn_once("reversal", f"the ranks are far worse than random ranking: {_REVERSED}")
 
 
 def reversal(analysis: "Analysis") -> str:
     """Text of a warning if the ranks are so bad that scores must be distances; else ""."""
-    found = analysis.once("reversal", lambda: far_below_chance(analysis.tasks))
+    found = analysis.once("reversal", lambda: far_below_random(analysis.tasks))
     return found and f"{found}: {_REVERSED}"
 
 

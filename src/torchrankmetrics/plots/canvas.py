@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
 
-CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
+RANDOM: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
 SMALL = 8.5
 
 Models = Evaluation | Mapping[str, Evaluation]  # one, or several by name
@@ -52,7 +52,7 @@ def legend(ax: "Axes", own: bool = False, **place: Any) -> None:
 
 def zero_line(ax: "Axes") -> None:
     """Draw the dotted line of no difference."""
-    ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
+    ax.axvline(0, linestyle=(0, (1, 1)), **RANDOM)
 
 
 def label_rows(

@@ -77,9 +77,10 @@ def by_dataset(
 ) -> tuple[Figure, list[Axes]]:
     """Draw base value, adjusted index and z-score of a metric by dataset.
 
-    Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others.
-    z is drawn on a logarithmic axis where all are positive and span more than a factor of 30. No
-    line joins datasets, which have no order. Intervals, for means of f, describe other test tasks.
+    Random ranking is marked in every panel: its expectation on each dataset in the first, 0 in the
+    others. z is drawn on a logarithmic axis where all are positive and span more than a factor of
+    30. No line joins datasets, which have no order. Intervals, for means of f, describe other test
+    tasks.
 
     Args:
         evaluations (mapping): dict of dataset -> evaluation, or of dataset -> dict of model ->
@@ -115,7 +116,7 @@ def by_dataset(
     ends = np.array([one.intervals(models, confidence_level) for one in data])
     for panel, view in zip(axes, _VIEWS, strict=True):
         values = _draw_view(panel, data, models, ends.swapaxes(0, 1), view)
-    _draw_chance(axes, data, values[np.isfinite(values)])
+    _draw_random(axes, data, values[np.isfinite(values)])
     if ax is None:
         fig.legend(
             *axes[0].get_legend_handles_labels(),
@@ -156,8 +157,8 @@ class _Dataset:
         counts = [one.sample().candidate_counts for one in self.analyses.values()]
         if len({one.digest for one in counts}) > 1:
             remedy = (
-                "so that chance differs between them; evaluate them on the same tasks with the "
-                "same filter"
+                "so that random ranking differs between them; evaluate them on the same tasks with "
+                "the same filter"
             )
             raise ValueError(
                 f"the models of dataset {shorten(name)} were ranked among different candidates, "
@@ -226,19 +227,19 @@ def _draw_model(
     panel.vlines(x, low, high, color=color, linewidth=1.3)
 
 
-def _draw_chance(axes: list[Axes], data: list[_Dataset], scores: FloatArray) -> None:
+def _draw_random(axes: list[Axes], data: list[_Dataset], scores: FloatArray) -> None:
     """Mark the random baseline of each panel; z-scores far apart are on a log axis, without 0."""
     means = [one.moments.mean for one in data]
-    axes[0].plot(range(len(data)), means, "_", markersize=16, label="chance", **draw.CHANCE)
+    axes[0].plot(range(len(data)), means, "_", markersize=16, label="random ranking", **draw.RANDOM)
     if data[0].definition.bounds("base")[0] == 0:
         axes[0].set_ylim(bottom=0)
     for panel, border in itertools.product(axes, range(1, len(data))):
-        panel.axvline(border - 0.5, color=draw.CHANCE["color"], linewidth=0.4, alpha=0.5)
+        panel.axvline(border - 0.5, color=draw.RANDOM["color"], linewidth=0.4, alpha=0.5)
     is_log = scores.size and scores.min() > 0 and scores.max() > 30 * scores.min()
     if is_log:
         axes[2].set_yscale("log")
     for panel in axes[1:2] if is_log else axes[1:]:
-        panel.axhline(0, linestyle=(0, (1, 1)), **draw.CHANCE)
+        panel.axhline(0, linestyle=(0, (1, 1)), **draw.RANDOM)
 
 
 def groups(

@@ -1,4 +1,4 @@
-"""Plots of evaluations: ranks against chance, ties, intervals, and differences of models."""
+"""Plots of evaluations: ranks and random ranking, ties, intervals, and differences of models."""
 
 from __future__ import annotations  # help() shows the names of types
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _VIEWS = {
     "z_score": "standard deviations",
-    "normalized": "ratios to chance",
+    "normalized": "ratios to random ranking",
     "adjusted_index": "shares",
 }
 Line = tuple[str, Interval | Comparison]  # with the name of its result
@@ -104,20 +104,20 @@ def _draw_random_ecdf(ax: Axes, samples: Mapping[str, RankSample]) -> int:
         x = np.unique(np.concatenate([small, np.geomspace(1, N[-1], 1000).round()]))
         # P(rank <= x) of uniform ranks
         share = np.minimum(x[:, None], N) / N @ (counts.weight * counts.count)
-        label = "chance" if len(by_counts) == 1 else f"chance ({', '.join(names)})"
-        ax.step(x, share, where="post", linestyle=(0, (1, 1)), label=label, **draw.CHANCE)
+        label = "random ranking" if len(by_counts) == 1 else f"random ranking ({', '.join(names)})"
+        ax.step(x, share, where="post", linestyle=(0, (1, 1)), label=label, **draw.RANDOM)
     return max(int(counts.num_candidates[-1]) for _, counts in by_counts.values())
 
 
 def calibration(
     models: Models, *, confidence_level: float = 0.95, ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
-    """Draw how far models are from chance: the share of tasks with a target in the best x.
+    """Draw how far models are from random ranking: the share of tasks with a target in the best x.
 
-    By chance that is x, however many candidates each task has: r / N is uniform, a tied rank spread
-    evenly over its places. The band holds the whole curve of a model without skill with probability
-    ``confidence_level``, if its tasks are independent and weigh the same (Dvoretzky, Kiefer and
-    Wolfowitz). Below the diagonal is worse than chance.
+    Under random ranking that is x, however many candidates each task has: r / N is uniform, and a
+    tied rank is spread evenly over its places. The band contains the whole curve of a model without
+    skill with probability ``confidence_level``, if its tasks are independent and weigh the same
+    (Dvoretzky, Kiefer and Wolfowitz). Below the diagonal is worse than random ranking.
 
     Args:
         models (Ranks, RankTable, RankCollection or dict): one evaluation, or a dict of name ->
@@ -144,7 +144,7 @@ def calibration(
         grid,
         np.clip(grid - half, 0, 1),
         np.clip(grid + half, 0, 1),
-        color=draw.CHANCE["color"],
+        color=draw.RANDOM["color"],
         alpha=0.22,
         linewidth=0,
     )
@@ -161,8 +161,8 @@ def calibration(
         grid,
         grid,
         linestyle=(0, (1, 1)),
-        label=f"chance, {100 * confidence_level:g}%",
-        **draw.CHANCE,
+        label=f"random ranking, {100 * confidence_level:g}%",
+        **draw.RANDOM,
     )
     ax.set(
         xlim=(0, 1),

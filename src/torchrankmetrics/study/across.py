@@ -38,9 +38,9 @@ class Average(NamedTuple):
     Attributes:
         value, low, high: mean over the datasets with its interval; NaN ends for fewer than two.
         mean_rank: mean of its rank among the models of a dataset, 1 for the best.
-        best, won, beyond_chance: numbers of datasets on which no model has a better value, on which
-            it is significantly better than every other model, and than random ranking (None for
-            metrics without a p-value).
+        best, won, better_than_random: numbers of datasets on which no model has a better value, on
+            which it is significantly better than every other model, and than random ranking (None
+            for metrics without a p-value).
         num_datasets: number of datasets on which all models have a value.
 
     >>> from torchrankmetrics import Ranks, RankTable
@@ -61,7 +61,7 @@ class Average(NamedTuple):
     mean_rank: float
     best: int
     won: int
-    beyond_chance: int | None
+    better_than_random: int | None
     num_datasets: int
 
 
@@ -99,7 +99,7 @@ class Averages(Rendered):
             Column("mean_rank", "mean rank", digits=2),
             Column("best"),
             Column("won"),
-            Column("beyond_chance", "better than random"),
+            Column("better_than_random", "better than random"),
             Column("datasets"),
         ]
         lines: list[list[Cell]] = []
@@ -200,10 +200,9 @@ def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> st
     if one.view == "z_score":
         return "not comparable between datasets: z grows with the number of tasks."
     if one.view != "adjusted_index":
-        chances = [
-            value for data in chosen if not math.isnan(value := table.results[one.key, data].chance)
-        ]
-        ends = dict.fromkeys(f"{end(chances):.3g}" for end in (min, max) if chances)
+        values = [table.results[one.key, data].random_value for data in chosen]
+        known = [value for value in values if not math.isnan(value)]
+        ends = dict.fromkeys(f"{end(known):.3g}" for end in (min, max) if known)
         spread = f" (random ranking: {' to '.join(ends)})" if ends else ""
         return (
             "not comparable between datasets: the value depends on the number of "

@@ -101,14 +101,14 @@ class Difference(NamedTuple):
 
 
 class DatasetResult(NamedTuple):
-    """A measure on a dataset: cells by model, and ``chance``, the expectation under random ranking.
+    """A measure on a dataset: cells by model.
 
-    Models ``tested`` are on the same tasks (``together``), or ``remark`` is the reason why their
-    queries differ.
+    ``random_value`` is the expectation under random ranking. Models ``tested`` are on the same
+    tasks (``together``), or ``remark`` is the reason why their queries differ.
     """
 
     cells: Mapping[str, Cell]
-    chance: float
+    random_value: float
     tested: tuple[str, ...]
     remark: str
     pairs: Mapping[tuple[str, str], Difference]
@@ -184,7 +184,7 @@ def evaluate_dataset(
     tested = () if remark else tuple(aligned)
     pairs = _pairs(together, measure, confidence_level)
     size = known.size or source.size()
-    return DatasetResult(cells, known.chance, tested, remark, pairs, size, together)
+    return DatasetResult(cells, known.random_value, tested, remark, pairs, size, together)
 
 
 class _Known(NamedTuple):
@@ -192,14 +192,14 @@ class _Known(NamedTuple):
 
     can_test: bool
     size: SampleSize | None
-    chance: float  # value under random ranking
+    random_value: float  # value under random ranking
     slope: float  # of the view
 
 
 def _known_before(source: ClusteredSource, measure: Measure) -> _Known:
     can_test = measure.definition.is_function_of_mean(measure.rank_type)
     size = None
-    chance = math.nan
+    random_value = math.nan
     slope = 1.0
     try:
         sample, _ = source.sample(measure)
@@ -208,12 +208,12 @@ def _known_before(source: ClusteredSource, measure: Measure) -> _Known:
         if len(sample.weight) and measure.definition.has_null:
             moments = measure.moments(sample)
             in_view, slope = affine_view(measure.definition, measure.view, moments)
-            chance = in_view(moments.mean)
+            random_value = in_view(moments.mean)
     except UnknownCandidatesError:
         can_test &= size is not None and measure.view == "base"
     except ExpectationUnavailableError:
         can_test &= measure.view == "base"
-    return _Known(can_test, size, chance, slope)
+    return _Known(can_test, size, random_value, slope)
 
 
 def _pairs(

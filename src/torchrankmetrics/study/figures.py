@@ -21,7 +21,7 @@ def intervals_by_dataset(
     cells: Mapping[str, Mapping[str, Ends]],
     metric: str,
     *,
-    chance: Mapping[str, float] | None = None,
+    random_values: Mapping[str, float] | None = None,
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
     """Draw a row per dataset with a point and an interval per model.
@@ -32,7 +32,8 @@ def intervals_by_dataset(
         cells (mapping): dict of dataset -> dict of model -> (value, low, high), NaN ends without an
             interval; at most 6 models.
         metric (str): label of the axis.
-        chance (mapping, default None): value by chance of each dataset, marked by a bar.
+        random_values (mapping, default None): value under random ranking of each dataset, marked by
+            a bar.
         ax (matplotlib Axes, default None): axes to draw on; None: new ones.
 
     Returns:
@@ -49,7 +50,7 @@ def intervals_by_dataset(
         points = _points(cells, model)
         points[:, 0] += (i - (len(models) - 1) / 2) * step
         _draw_intervals(ax, points, color, marker, model)
-    _draw_chance(ax, list(cells), chance or {})
+    _draw_random(ax, list(cells), random_values or {})
     draw.label_rows(ax, list(cells), metric, 0.5)
     ax.tick_params(labelsize=draw.SMALL)
     ax.tick_params(axis="y", length=0)
@@ -72,11 +73,11 @@ def _draw_intervals(ax: Axes, points: FloatArray, color: str, marker: str, label
     ax.plot(value, y, marker, color=color, markersize=4.5, label=label)
 
 
-def _draw_chance(ax: Axes, names: Sequence[str], chance: Mapping[str, float]) -> None:
-    rows = [y for y, name in enumerate(names) if name in chance]
+def _draw_random(ax: Axes, names: Sequence[str], random_values: Mapping[str, float]) -> None:
+    rows = [y for y, name in enumerate(names) if name in random_values]
     if rows:
-        values = [chance[names[y]] for y in rows]
-        ax.plot(values, rows, "|", markersize=12, label="chance", **draw.CHANCE)
+        values = [random_values[names[y]] for y in rows]
+        ax.plot(values, rows, "|", markersize=12, label="random ranking", **draw.RANDOM)
 
 
 def critical_difference(

@@ -140,9 +140,9 @@ class Page:
         for (key, model, data), cell in self.table.cells.items():
             if cell.is_better_than_random is False:
                 value = f"{model} on {data}: {paper_name(key)} {cell.value:.3f}"
-                chance = self.table.results[key, data].chance
+                random_value = self.table.results[key, data].random_value
                 found.append(
-                    f"{value} is not significantly better than random ranking ({chance:.3f})"
+                    f"{value} is not significantly better than random ranking ({random_value:.3f})"
                 )
         return found
 

@@ -26,7 +26,7 @@ RANDOM = "‡"
 _STARS = (0.05, 0.01, 0.001)
 _RECORD = (
     "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low "
-    "rank_high better_than_random chance num_tasks min_candidates max_candidates tie_rate"
+    "rank_high better_than_random random_value num_tasks min_candidates max_candidates tie_rate"
 )
 Rows = Literal["models", "datasets"]
 Pair = tuple[str, str]
@@ -117,8 +117,9 @@ class StudyTable(Rendered):
             cells[data] = {
                 model: (cell.value, cell.low, cell.high) for model, cell in found.items() if cell
             }
-        chance = {d: x for d in self.datasets if not math.isnan(x := self.results[key, d].chance)}
-        return intervals_by_dataset(cells, paper_name(key), chance=chance, ax=ax)
+        values = {data: self.results[key, data].random_value for data in self.datasets}
+        random_values = {data: value for data, value in values.items() if not math.isnan(value)}
+        return intervals_by_dataset(cells, paper_name(key), random_values=random_values, ax=ax)
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes of printed tables."""
@@ -132,7 +133,7 @@ class StudyTable(Rendered):
             if not by_model:
                 places = [place[::-1] for place in places]
             cells = [self._entry(one, *place) for place in places for one in self.measures]
-            lines.append([name or "chance", *cells])
+            lines.append([name or "random ranking", *cells])
         return Tabular(columns, lines, self.notes)
 
     def _columns(self, names: Sequence[str | None]) -> list[Column]:
@@ -140,7 +141,7 @@ class StudyTable(Rendered):
         found = []
         several = len(self.measures) > 1
         for name, one in product(names, self.measures):
-            title = name or "chance"
+            title = name or "random ranking"
             heading = paper_name(one.key) if several else title
             above = title if several else ""
             found.append(Column(f"{title} {one.key}", heading, above, digits=3, metric=one.key))
@@ -275,7 +276,7 @@ class StudyTable(Rendered):
                 )
                 values += [int(cell.best), cell.p_best, *(cell.rank or (None, None)), better]
             about = (
-                self.results[one.key, data].chance,
+                self.results[one.key, data].random_value,
                 facts.tasks,
                 facts.fewest or None,
                 facts.most or None,
@@ -287,7 +288,7 @@ class StudyTable(Rendered):
         """A printed cell; without a model that of random ranking."""
         digits = self._digits(one, data)
         if model is None:
-            return Styled(self.results[one.key, data].chance, digits=digits)
+            return Styled(self.results[one.key, data].random_value, digits=digits)
         cell = self.cell(model, data, one.key)
         if cell is None:
             return None

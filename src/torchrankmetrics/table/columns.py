@@ -454,7 +454,7 @@ def raise_faults(flags: npt.NDArray[np.int64]) -> int:
     return seen
 
 
-def far_below_chance(rows: Rows) -> str:
+def far_below_random(rows: Rows) -> str:
     """Describe ranks so far below random that the scores must be reversed; else ""."""
     columns = Columns(rows)
     # twice r - E[r]
@@ -471,4 +471,4 @@ def far_below_chance(rows: Rows) -> str:
     z = -surplus / float((count * ((N**2 - 1) / 12)).sum()) ** 0.5
     if not (z < -6 and index < -0.25):
         return ""
-    return f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f})"
+    return f"the ranks are far worse than random ranking (AMRI {index:.2f}, its z-score {z:.1f})"
