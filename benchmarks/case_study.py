@@ -1,4 +1,4 @@
-"""Case study of Hoyt et al. 2022 (arXiv 2203.07544, section 4.3, Figure 1) with exact p-values.
+"""Case study of Hoyt et al. 2022 (arXiv 2203.07544, section 4.3, Figure 1) with p-values.
 
 Nations and Kinships, which come with pykeen:
     python -m benchmarks.case_study [--json PATH] [--plot PATH]
@@ -159,7 +159,7 @@ def rank(model: Model, splits: Splits) -> RankTable:
 
 
 def summarize(table: RankTable, published: float | None) -> dict[str, Any]:
-    """Values, z-scores, and log10 of exact p-values."""
+    """Values, z-scores, and log10 of p-values."""
     counts = table.ranks.num_candidates
     values = evaluate(table, metrics=list(METRICS))
     values = {key: value for key, value in values.items() if math.isfinite(value)}
@@ -253,7 +253,7 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     figure, panels = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
     for panel, (key, title) in zip(
         panels,
-        {"mrr": "MRR", "adjusted_mrr": "AMRR", "z_mrr": "z(MRR), exact p-value above"}.items(),
+        {"mrr": "MRR", "adjusted_mrr": "AMRR", "z_mrr": "z(MRR), p-value above"}.items(),
         strict=True,
     ):
         for i, kind in enumerate(kinds):
