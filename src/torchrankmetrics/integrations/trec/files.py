@@ -17,11 +17,14 @@ from torchrankmetrics.validation import shorten
 _TREC = {"qrels": (4, RunColumns(0, 2, 3, 1)), "run": (6, RunColumns(0, 2, 4, 1))}
 
 
+ALL_DOCUMENTS = object()
+
+
 class RunEntry(NamedTuple):
     """One document of a query, or all documents of a query in JSON."""
 
     query: Any
-    document: Any  # None: ``value`` holds all documents of the query
+    document: Any  # ALL_DOCUMENTS: ``value`` contains all documents of the query
     value: Any
     place: int  # number of the line or record
     sign: int = 1  # -1: the value is a rank, of which 1 is best
@@ -117,4 +120,4 @@ def _of_json(line: str, text: TextIO, first: int, name: str) -> Iterator[RunEntr
                 f"{shorten(part)}"
             )
         for query, documents in queries.items():
-            yield RunEntry(query, None, documents, number)
+            yield RunEntry(query, ALL_DOCUMENTS, documents, number)

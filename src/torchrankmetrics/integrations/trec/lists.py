@@ -1,5 +1,6 @@
 """`JudgedLists`: relevant documents of all queries and scores of their lists, as flat arrays."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,8 @@ from torchrankmetrics.integrations.trec.sources import (
     read_qrels,
     read_run,
 )
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.warnings import reversal
 from torchrankmetrics.ranking.flags import UNKNOWN
 from torchrankmetrics.ranking.lists import ranks_from_places
 from torchrankmetrics.ranking.ranks import Ranks
@@ -40,6 +43,7 @@ class JudgedLists:
     index: IntArray  # (P,) query of each relevant document, ascending
     own: FloatArray  # (P,) its score, NaN if it is not in the list
     gain: FloatArray  # (P,) its label
+    first_id: int  # sample id of the first relevant document; other qrels have other ids
 
     @classmethod
     def read(cls, qrels: Source, run: Source, ignore_identical_ids: bool | None) -> "JudgedLists":
@@ -81,6 +85,7 @@ class JudgedLists:
             index=np.repeat(np.arange(len(size)), size),
             own=np.array(own, dtype=np.float64),
             gain=np.fromiter(gains, np.float64, sum(size)),
+            first_id=_hash([*relevant, *chain.from_iterable(relevant.values())]) << 32,
         )
 
     @property
@@ -116,6 +121,14 @@ class JudgedLists:
                 "labels of qrels are fractions and scores of run are whole numbers: are the two "
                 "arguments swapped? The first is qrels"
             )
+        self._warn_of_reversal()
+
+    def _warn_of_reversal(self) -> None:
+        """Warn if most relevant documents are at the ends of their lists."""
+        low, high = (places[~self.is_missed] for places in self.places)
+        ranks = Ranks(low, high, self.length[self.index[~self.is_missed]])
+        if text := reversal(Analysis([RankTable.from_ranks(ranks).rows])):
+            warn(f"in the lists of run {text}")
 
     @cached_property
     def is_missed(self) -> npt.NDArray[np.bool_]:
@@ -135,7 +148,7 @@ class JudgedLists:
 
     def ranks(self, num_candidates: NumCandidates | None) -> Ranks:
         """Rank the relevant documents; those that are not in a list are tied below it."""
-        low, high = self._places()
+        low, high = self.places
         size = None if num_candidates is None else self._sizes(num_candidates)
         return ranks_from_places(
             torch.from_numpy(low),
@@ -146,7 +159,8 @@ class JudgedLists:
             None,
         )
 
-    def _places(self) -> tuple[IntArray, IntArray]:
+    @cached_property
+    def places(self) -> tuple[IntArray, IntArray]:
         """First and last places of relevant documents in their lists, (P,) twice; 0: not there."""
         lists = np.split(self.scores, np.cumsum(self.length)[:-1])
         owned = np.split(self.own, np.flatnonzero(np.diff(self.index)) + 1)
@@ -186,7 +200,7 @@ class JudgedLists:
 
     def _size_by_query(self, num_candidates: NumCandidates) -> dict[str, int]:
         if isinstance(num_candidates, Mapping):
-            return {as_id(query): size for query, size in num_candidates.items()}
+            return {as_id(query, "num_candidates"): size for query, size in num_candidates.items()}
         return dict.fromkeys(self.names, num_candidates)
 
     def rows_of_empty(self, num_candidates: NumCandidates | None) -> RankTable:
@@ -238,6 +252,12 @@ def _without_identical(lists: Documents, ignore: bool | None) -> Documents:
 
 def _first_id(documents: Documents) -> str | None:
     return next((name for inner in documents.values() for name in inner), None)
+
+
+def _hash(ids: list[str]) -> int:
+    """A number of 31 bits that differs for other ids."""
+    digest = hashlib.sha256("\n".join(ids).encode()).digest()
+    return int.from_bytes(digest[:4]) >> 1
 
 
 def _warn(queries: list[str], text: str) -> None:

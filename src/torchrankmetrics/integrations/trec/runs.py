@@ -57,8 +57,8 @@ def rank_run(
             the query's, as BEIR does; False: keep them; None: keep them with a warning.
 
     Returns:
-        A row per relevant document: its label as gain, the place in ``sorted(qrels)`` as query, and
-        a sample id that depends on the qrels only.
+        A row per relevant document: its label as gain, the place of the query among the sorted ids
+        (text) of qrels, and a sample id that depends on the relevant documents of qrels only.
 
     Raises:
         OSError, TypeError, ValueError: as ``read_qrels``; for NaN scores, too few candidates, or no
@@ -215,7 +215,7 @@ def _as_rr(metric: Any) -> Any:
 def _table(lists: JudgedLists, num_candidates: NumCandidates | None) -> RankTable:
     ranks = lists.ranks(num_candidates)
     query = lists.number[lists.index]
-    sample_id = np.arange(len(lists.index))
+    sample_id = lists.first_id + np.arange(len(lists.index))
     table = RankTable.from_ranks(ranks, query=query, sample_id=sample_id, gain=lists.gain)
     return RankTable.concatenate([table, lists.rows_of_empty(num_candidates)])
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from torchrankmetrics.integrations.trec.columns import DOCUMENT, VALUE, Kind, find_columns
-from torchrankmetrics.integrations.trec.files import RunEntry, entries_of_file
+from torchrankmetrics.integrations.trec.files import ALL_DOCUMENTS, RunEntry, entries_of_file
 from torchrankmetrics.parsing import parse_number
 from torchrankmetrics.validation import shorten
 
@@ -16,6 +16,7 @@ Source = str | os.PathLike[str] | Mapping[Any, Any] | Iterable[Any]
 """A path, a dict of the documents of queries, an object with ``to_dict``, a frame, or records."""
 Documents = dict[str, dict[str, float]]
 """Query -> document -> label or score."""
+_MISSING = ("None", "nan", "<NA>", "NaT")
 
 
 def read_qrels(source: Source) -> Documents:
@@ -72,9 +73,17 @@ def read_run(source: Source) -> Documents:
     return _read(source, "run")
 
 
-def as_id(value: Any) -> str:
-    """Return the id of a query or a document as it is compared: text without spaces at the ends."""
-    return str(value).strip()
+def as_id(value: Any, where: str) -> str:
+    """Return the id of a query or a document as it is compared: text without spaces at the ends.
+
+    ValueError for a missing value of a frame (None, NaN, NA, NaT); ``where`` begins the message.
+    """
+    text = str(value).strip()
+    if text in _MISSING and not isinstance(value, str):
+        raise ValueError(
+            f"{where}: an id is missing ({text}); drop such rows before, as frame.dropna() does"
+        )
+    return text
 
 
 def _read(given: Any, kind: Kind) -> Documents:
@@ -97,7 +106,7 @@ def _read(given: Any, kind: Kind) -> Documents:
 def _of_mapping(given: Mapping[Any, Any], kind: Kind) -> Documents:
     found: Documents = {}
     for query, inner in given.items():
-        name = as_id(query)
+        name = as_id(query, kind)
         if name in found:
             raise ValueError(f"{kind} has the query {shorten(name)} twice, with different spaces")
         if _is_plain(inner, kind):  # the common case needs no copy
@@ -124,15 +133,16 @@ def _collect(entries: Iterable[RunEntry], kind: Kind, where: str) -> Documents:
     """Put entries into dicts by query; ``where`` is the text before the place of an entry."""
     found: Documents = {}
     for query, document, value, place, sign in entries:
-        documents = found.setdefault(as_id(query), {})
-        if document is None:
-            several = _documents(value, kind, f"{where} {place}")
+        here = f"{where} {place}"
+        documents = found.setdefault(as_id(query, here), {})
+        if document is ALL_DOCUMENTS:
+            several = _documents(value, kind, here)
         else:
-            several = {as_id(document): sign * _number(value, kind, f"{where} {place}")}
+            several = {as_id(document, here): sign * _number(value, kind, here)}
         for name, number in several.items():
             if name in documents:
                 raise ValueError(
-                    f"{where} {place}: document {shorten(name)} of query {shorten(query)} is "
+                    f"{here}: document {shorten(name)} of query {shorten(query)} is "
                     "there already"
                 )
             documents[name] = number
@@ -166,7 +176,7 @@ def _documents(inner: Any, kind: Kind, where: str) -> dict[str, float]:
 
 
 def _of_dict(inner: Mapping[Any, Any], kind: Kind, where: str) -> dict[str, float]:
-    names = list(map(as_id, inner))
+    names = [as_id(name, where) for name in inner]
     numbers = [_number(value, kind, where) for value in inner.values()]
     found = dict(zip(names, numbers, strict=True))
     if len(found) < len(names):
@@ -184,8 +194,8 @@ def _pair(one: Any, kind: Kind, where: str) -> tuple[str, float | None]:
     if isinstance(one, tuple | list):
         if len(one) != 2:
             raise ValueError(f"{where}: expected an id or a pair (id, number), got {shorten(one)}")
-        return as_id(one[0]), _number(one[1], kind, where)
-    return as_id(one), None
+        return as_id(one[0], where), _number(one[1], kind, where)
+    return as_id(one, where), None
 
 
 def _are_valid(numbers: list[float], kind: Kind) -> bool:
