@@ -330,7 +330,7 @@ def test_queries_are_aligned_by_name_and_counted_as_queries_with_the_direction_o
             ValueError,
             "cluster must be 'auto' or None",
         ),
-        ({"q": 1.0}, {"q": 0.5}, {"metric": ["a", "b"]}, ValueError, "metric one name"),
+        ({"q": 1.0}, {"q": 0.5}, {"metric": ["a", "b"]}, ValueError, "metric must be one name"),
         (
             {"q": 1.0},
             {"q": 0.5},

@@ -184,11 +184,12 @@ class ValueSample(Sample):
 
 @dataclass(frozen=True)
 class ValueDefinition(MetricDefinition):
-    """The mean of given values of queries; only its base value is defined."""
+    """The mean of a ``column`` of given values of queries; only its base value is defined."""
 
     name: str
     higher_is_better: bool | None = True
     is_share: bool = False
+    column: int = 0
     aggregation = "mean"
     is_mean_of_f = True
     has_expected = has_p_value = has_null = uses_candidates = has_optimum = False
@@ -196,7 +197,7 @@ class ValueDefinition(MetricDefinition):
     def sample(
         self, rows: Any, side: Side, average: Average, empty_queries: EmptyQueries | None = None
     ) -> Any:
-        return rows.sample(side, average, 1)
+        return rows.value_sample(self.column)
 
     def has_tasks(self, rows: Any, side: Side, average: Average) -> bool:
         return bool(self.sample(rows, side, average).num_tasks)

@@ -6,11 +6,13 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast, overload
 
 import numpy as np
+import torch
 
 from torchrankmetrics.decorators import suggest_keywords
+from torchrankmetrics.definitions.protocol import EmptyQueries
 from torchrankmetrics.definitions.sample import FloatArray
 from torchrankmetrics.errors import warn
 from torchrankmetrics.inference.clusters import Cluster, Clusters
@@ -38,10 +40,15 @@ from torchrankmetrics.inference.pairing import (
     values_of_metric,
 )
 from torchrankmetrics.inference.testing import holm
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure, measure_of
 from torchrankmetrics.metrics.names import MetricLike, as_measure, parse_name
+from torchrankmetrics.metrics.warnings import check_empty_queries
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import check_int, shorten
+
+if TYPE_CHECKING:
+    from torchrankmetrics.queries.definitions import QueryDefinition
 
 BEST = "best"
 Models = Evaluation | HasArray | Values | Sequence[Evaluation | HasArray | Values | int]
@@ -222,28 +229,51 @@ def _aligned(
         )
     flat: list[Any] = list(itertools.chain(*runs))
     of_runs = names if 1 in sizes else _numbered(names, sizes)
-    if any(map(is_values_by_metric, flat)) and len(metrics) == 1:
-        flat = [_values_of(*one, metrics[0]) for one in zip(flat, of_runs, strict=True)]
-    rows, clusters, measures = _flat_rows(flat, of_runs, metrics, cluster)
+    rows, measures, clusters = _flat_rows(flat, of_runs, metrics, cluster)
     rest = iter(rows)
     return [list(itertools.islice(rest, size)) for size in sizes], clusters, measures
 
 
 def _flat_rows(
     flat: list[Any], names: Sequence[str], metrics: Sequence[Any], cluster: Cluster | None
-) -> tuple[list[Rows], Clusters | None, list[Measure]]:
+) -> tuple[list[Rows], list[Measure], Clusters | None]:
     """Rows of runs, of ranks or of values of queries, in one order of tasks."""
-    if any(map(is_values, flat)):
-        is_default = cluster is None or (isinstance(cluster, str) and cluster == "auto")
-        if not is_default or len(metrics) != 1:
-            raise ValueError(
-                "cluster must be 'auto' or None, and metric one name, for values of queries"
-            )
-        rows = value_rows(flat, names)
-        return rows, None, [value_measure(metrics[0], rows)]
+    if any(is_values(run) or is_values_by_metric(run) for run in flat):
+        if not (cluster is None or (isinstance(cluster, str) and cluster == "auto")):
+            raise ValueError("cluster must be 'auto' or None for values of queries")
+        return *_given_values(flat, names, metrics), None
     ranks = cast("list[Evaluation]", flat)
     rows, clusters = paired_rows(ranks, names, cluster)
-    return rows, clusters, [_measure(one or "mrr", ranks) for one in metrics]
+    measures = [_measure(one or "mrr", ranks) for one in metrics]
+    _warn_of_empty_queries(rows, measures)
+    return rows, measures, clusters
+
+
+def _given_values(
+    flat: list[Any], names: Sequence[str], metrics: Sequence[Any]
+) -> tuple[list[Rows], list[Measure]]:
+    """Rows of given values of queries with a column for each metric, and their measures."""
+    if len(metrics) > 1 and any(map(is_values, flat)):
+        raise ValueError(
+            "metric must be one name for one value per query; for several metrics pass "
+            "{query: {metric: value}}, as evaluate_run(..., per_query=True) returns it"
+        )
+    by_metric = []
+    for metric in metrics:
+        values = [_values_of(run, name, metric) for run, name in zip(flat, names, strict=True)]
+        by_metric.append(value_rows(values, names))
+    rows = [np.concatenate(columns, axis=1) for columns in zip(*by_metric, strict=True)]
+    return rows, [value_measure(metric, rows, column) for column, metric in enumerate(metrics)]
+
+
+def _warn_of_empty_queries(rows: Sequence[Rows], measures: Sequence[Measure]) -> None:
+    """Warn if queries without a relevant item are left out, as ``evaluate`` does."""
+    of_queries = [one for one in measures if not one.definition.entries_are_rows]
+    if of_queries:
+        analysis = Analysis([torch.tensor(rows[0])])
+    for one in of_queries:
+        definition = cast("QueryDefinition", one.definition)
+        check_empty_queries(analysis, definition, one.side, one.empty_queries)
 
 
 def _numbered(names: Sequence[str], sizes: Sequence[int]) -> list[str]:
@@ -274,18 +304,15 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
     """Requested measure; a name has expectation and empty queries of the first collection."""
     if (found := measure_of(metric)) is None:
         name = parse_name(metric)
-        known = [
-            one
-            for model in models
-            if isinstance(model, Collected)
-            for one in model.measures.values()
+        members = [
+            list(model.measures.values()) for model in models if isinstance(model, Collected)
         ]
+        known = list(itertools.chain(*members))
         # the expectations of members may differ
         own = [one for one in known if one.definition == name.definition] or known
         found = as_measure(name, own[0].expectation if own else None)
-        if own:
-            _check_empty_queries(own)
-            found = dataclasses.replace(found, empty_queries=own[0].empty_queries)
+        if not found.definition.entries_are_rows:
+            found = dataclasses.replace(found, empty_queries=_empty_queries(found, members))
     if not found.is_estimate:
         raise ValueError(
             f"{shorten(found.key)} cannot be compared; base, normalized, adjusted_index or z_score "
@@ -294,17 +321,24 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
     return found
 
 
-def _check_empty_queries(measures: list[Measure]) -> None:
-    """Raise if the collections treat queries without relevant items differently."""
-    if measures[0].definition.of_tasks is not None:
-        return
-    values = sorted({one.empty_queries or "skip" for one in measures})  # None skips with a warning
+def _empty_queries(metric: Measure, members: list[list[Measure]]) -> EmptyQueries | None:
+    """How the collections treat queries without relevant items; ValueError if they differ.
+
+    A collection without the metric treats them as its other metrics of queries do.
+    """
+    found = []
+    for measures in members:
+        own = [one for one in measures if one.definition == metric.definition]
+        of_queries = [one for one in measures if not one.definition.entries_are_rows]
+        found += [one.empty_queries for one in own or of_queries or measures]
+    values = sorted({one or "skip" for one in found})  # None skips them with a warning
     if len(values) > 1:
         raise ValueError(
             f"the collections differ in empty_queries ({' and '.join(values)}), so that their "
-            f"values of {shorten(measures[0].key)} are means over different queries: create them "
-            "with the same empty_queries="
+            f"values of {shorten(metric.key)} are means over different queries: create them with "
+            "the same empty_queries="
         )
+    return found[0] if found else None
 
 
 def _compare_all(

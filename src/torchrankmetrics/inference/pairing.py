@@ -89,6 +89,9 @@ def values_of_metric(given: Mapping[Any, Mapping[str, float]], metric: object, n
             f"got {truncate(', '.join(map(str, keys)))}. Or pass one value per query, {{query: "
             "value}; of a run rank_run(qrels, run) of integrations.trec"
         )
+    if len(found) < len(given):
+        lacking = next(query for query in given if query not in found)
+        raise ValueError(f"{name} has no value of {shorten(key)} for query {shorten(lacking)}")
     return found
 
 
@@ -214,6 +217,7 @@ def paired_rows(
             _check_same_ids(ordered[0], rows, names[0], name)
         else:
             _check_order(run, rows, len(ordered[0]), name, names[0])
+            _check_same_names(ordered[0], rows, names[0], name)
         check_same_tasks(ordered[0], rows, names[0], name)
     if not isinstance(cluster, str | None):
         if not by_id:
@@ -259,6 +263,20 @@ def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
         )
 
 
+def _check_same_names(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
+    """Raise a ValueError if tasks without sample ids have other names of queries."""
+    one = Columns(a).query
+    other = Columns(b).query
+    different = np.flatnonzero((one != other) & (one >= 0) & (other >= 0))
+    if len(different):
+        at = different[0]
+        raise ValueError(
+            f"{name_a} and {name_b} have the queries {one[at]} and {other[at]} at task {at}, but "
+            "without sample ids tasks are aligned by order: pass sample_id= to every update (to a "
+            "file, a column sample_id), or the same queries in the same order"
+        )
+
+
 def _lacking(name_a: str, a: Set[Any], name_b: str, b: Set[Any], show: Callable[[Any], str]) -> str:
     """Describe which entries of two sets are in one only."""
     lost = {name_a: sorted(map(show, b - a)), name_b: sorted(map(show, a - b))}
@@ -275,7 +293,10 @@ def _task(place: tuple[int, int]) -> str:
 
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
-    """Raise a ValueError if tasks of rows (n, 10), in one order, differ except in their ranks."""
+    """Raise a ValueError if tasks of rows (n, 10), in one order, differ except in their ranks.
+
+    The names of queries may differ, but not the tasks that are of one query.
+    """
     one = Columns(a)
     other = Columns(b)
     columns = {
@@ -297,6 +318,30 @@ def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
                 f"{task}: {x[at]} and {y[at]}; use the same tasks, filter and weights for all "
                 "models"
             )
+    _check_same_queries(one, other, name_a, name_b)
+
+
+def _check_same_queries(one: Columns[Rows], other: Columns[Rows], name_a: str, name_b: str) -> None:
+    """Raise a ValueError if tasks have a query in one run only, or are grouped otherwise."""
+    if np.array_equal(one.query, other.query):
+        return
+    without = [
+        name for name, run in ((name_a, one), (name_b, other)) if (run.query == ABSENT).any()
+    ]
+    if ((one.query == ABSENT) != (other.query == ABSENT)).any():
+        raise ValueError(
+            f"{without[0]} has tasks without a query, which are independent, where the other model "
+            "has queries: pass query= to every update of both (to a file, a column query)"
+        )
+    has_names = (one.query >= 0) & (other.query >= 0)
+    pairs = np.stack([one.side, one.query, other.query], 1)[has_names]
+    num_pairs = len(np.unique(pairs, axis=0))
+    num_queries = (len(np.unique(pairs[:, [0, i]], axis=0)) for i in (1, 2))
+    if any(number < num_pairs for number in num_queries):
+        raise ValueError(
+            f"{name_a} and {name_b} differ in which tasks are of one query: pass the same query= "
+            "for both"
+        )
 
 
 def _check_values(model: Any, name: str, first: Mapping[Any, Any], reference: str) -> None:
@@ -304,6 +349,11 @@ def _check_values(model: Any, name: str, first: Mapping[Any, Any], reference: st
     if not is_values(model):
         like = f", as {reference} is" if reference else ""
         raise TypeError(f"{name} must be a dict of query -> value{like}, got {shorten(model)}")
+    if all(isinstance(query, str) and known_measure(query) for query in model):
+        raise ValueError(
+            f"{name} must be a dict of query -> value, got averages of {shorten(', '.join(model))}"
+            ". Averages cannot be compared: pass evaluate_run(..., per_query=True)"
+        )
     for query, value in model.items():
         number = one_number(value)
         if number is None or not math.isfinite(number):
@@ -341,14 +391,15 @@ def without_rounding(values: FloatArray) -> FloatArray:
     return equal
 
 
-def value_measure(name: str | None, rows: Sequence[Rows]) -> Measure:
+def value_measure(name: str | None, rows: Sequence[Rows], column: int = 0) -> Measure:
     """Measure of given values; a name of the package has its canonical key and direction."""
     if not isinstance(name, str | None):
         raise TypeError(f"metric must be the name of the values, got {shorten(name)}")
-    is_share = all(np.isin(one.view(np.float64), (0.0, 1.0)).all() for one in rows)
+    values = [one[:, column].view(np.float64) for one in rows]
+    is_share = all(np.isin(one, (0.0, 1.0)).all() for one in values)
     known = None if name is None else known_measure(name)
     about = (name or "value", True) if known is None else (known.key, known.higher_is_better)
-    return Measure(ValueDefinition(*about, is_share))
+    return Measure(ValueDefinition(*about, is_share, column))
 
 
 def known_measure(name: str) -> Measure | None:

@@ -18,7 +18,7 @@ from torchrankmetrics.inference.clusters import (
 from torchrankmetrics.inference.standard_errors import Units, units_of
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.table.columns import ABSENT, WIDTH, Columns, Rows, used, weights
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -33,15 +33,17 @@ class PairedSource(NamedTuple):
     def sample(
         self, side: Side, average: Average, min_candidates: int
     ) -> tuple[Sequence[Any], IntArray]:
-        """Ranking tasks, or values, of every run."""
-        if self.rows[0].shape[1] != WIDTH:
-            values = [np.ascontiguousarray(rows[:, 0]).view(np.float64) for rows in self.rows]
-            return [ValueSample(one) for one in values], np.arange(len(self.rows[0]))
+        """Ranking tasks of every run."""
         index = np.flatnonzero(used(self.rows[0], side, min_candidates))
         parts = self.rows
         if len(index) < len(self.rows[0]):
             parts = [part.T[:, index].T for part in self.rows]
         return [sample_of(part, average) for part in parts], index
+
+    def value_sample(self, column: int) -> tuple[Sequence[ValueSample], IntArray]:
+        """A column of the given values of every run."""
+        values = [np.ascontiguousarray(rows[:, column]).view(np.float64) for rows in self.rows]
+        return [ValueSample(one) for one in values], np.arange(len(self.rows[0]))
 
     def query_sample(
         self,
@@ -70,6 +72,7 @@ class PairedSource(NamedTuple):
                 "queries with both, in the same form, or name them with query="
             )
         chosen = used_queries(definition, found[0], side, empty_queries)
+        _check_same_facts([queries.take(chosen) for queries in found])
         samples = [query_sample_of(queries.take(chosen), average) for queries in found]
         return samples, weighed[found[0].row[chosen]]
 
@@ -106,6 +109,17 @@ def _have_same_sizes(found: "Sequence[QuerySample]") -> bool:
         and np.array_equal(one.num_relevant, first.num_relevant)
         for one in found
     )
+
+
+def _check_same_facts(found: "Sequence[QuerySample]") -> None:
+    """Raise for queries of different weight or group; those of tasks were compared before."""
+    for name in ("weight", "group"):
+        first, *others = (getattr(queries, name) for queries in found)
+        if not all(np.array_equal(first, one) for one in others):
+            raise ValueError(
+                f"the models differ in {name} of queries without a relevant item: pass the same "
+                f"{name}= for both"
+            )
 
 
 class ClusteredSource:

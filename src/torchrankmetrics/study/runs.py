@@ -175,9 +175,9 @@ class _GivenValues(PairedSource):
     sides: tuple[Side, ...] = ()
     num_nan = num_sampled = 0
 
-    def sample(self, *options: Any) -> ValueSample:  # type: ignore[override]
+    def value_sample(self, column: int) -> ValueSample:  # type: ignore[override]
         """The values."""
-        return super().sample(*options)[0][0]  # type: ignore[no-any-return]
+        return super().value_sample(column)[0][0]
 
     def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Compute a result."""

@@ -142,8 +142,7 @@ def _collect(entries: Iterable[RunEntry], kind: Kind, where: str) -> Documents:
         for name, number in several.items():
             if name in documents:
                 raise ValueError(
-                    f"{here}: document {shorten(name)} of query {shorten(query)} is "
-                    "there already"
+                    f"{here}: document {shorten(name)} of query {shorten(query)} is there already"
                 )
             documents[name] = number
     return found
