@@ -141,7 +141,13 @@ MESSAGES = {
     ),
     "paths to compare": (
         lambda: compare("a.npz", "b.npz"),
-        "a must be ranks, got a path: pass RankTable.load('a.npz')",
+        "a must be ranks, got a path: pass RankTable.load('a.npz'), or if it is a run "
+        "rank_run(qrels, 'a.npz') of integrations.trec",
+    ),
+    "values of queries as an array": (
+        lambda: compare(np.array([0.5, 0.25]), np.array([0.25, 0.5]), "ndcg@10"),
+        "a must be integers, got torch.float64; for ties pass Ranks(optimistic, pessimistic). "
+        "For values of queries pass {query: value}, such as series.to_dict() of pandas",
     ),
     "averages to compare": (
         lambda: compare([0.3, 0.2], [0.4, 0.1]),
