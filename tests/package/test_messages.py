@@ -72,6 +72,19 @@ MESSAGES = {
         lambda: RankCollection(["mrr"]).update(SCORES, tensor([-100, 1])),
         "target[0] is -100; drop padded rows before",
     ),
+    "padding by -1 in lists": (
+        lambda: rank_scores(SCORES, [[0], [-1]]),
+        "but target has column -1 in row 1; drop padding before: for lists pass [[i for i in row "
+        "if i >= 0] for row in target]",
+    ),
+    "repeated padding in lists": (
+        lambda: rank_scores(SCORES, [[0], [1, -1, -1]]),
+        "but target has column -1 in row 1; drop padding before",
+    ),
+    "ids of a vector index as scores": (
+        lambda: evaluate(torch.full((2, 3), 77), tensor([366, 8]), ["rr"]),
+        "target[0] is 366; ids of retrieved items go in through ranking.ranks_of_lists",
+    ),
     "column of a list": (
         lambda: rank_scores(SCORES, [[0], [1, 3]]),
         "but target has column 3 in row 1; columns count from 0",
