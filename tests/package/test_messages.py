@@ -111,6 +111,11 @@ MESSAGES = {
         lambda: evaluate([0.1, 0.2], 5),
         "got 0.1. The scores of one query go in as evaluate(scores[None], [target], metrics=...)",
     ),
+    "scores and labels of one query": (
+        lambda: evaluate([0.1, 0.2], [1, 0], ["ndcg@10"]),
+        "got 0.1. The scores of one query go in as evaluate(scores[None], [target], metrics=...), "
+        "with labels (N,) as target[None].float()",
+    ),
     "ranks from 0 on": (
         lambda: evaluate([3, 0], 5),
         "ranks must start at 1, but task 1 has rank 0; add 1 if yours start at 0",
