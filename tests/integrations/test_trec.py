@@ -237,10 +237,30 @@ def test_labels_are_gains_and_a_threshold_is_that_of_trec_eval(threshold):
 
 def test_missing_queries_warn():
     qrels, run = {"q": {"a": 1}, "p": {"b": 1}, "o": {"c": 0}}, {"q": {"a": 2.0}, "x": {"a": 1.0}}
-    with pytest.warns(RankMetricWarning, match="1 queries have no list in run.*'p'"):
+    message = (
+        "1 queries have no list in run and count as queries where nothing was retrieved, as in "
+        "trec_eval -c; to leave out queries that run lacks, as BEIR does, drop them from qrels; "
+        "the first is 'p'"
+    )
+    with pytest.warns(RankMetricWarning, match=message):
         table = rank_run(qrels, run, num_candidates=9)
     assert table.ranks.pessimistic.tolist() == [9, 1, 0]
     assert table.query.tolist() == [1, 2, 0]
+
+
+def test_integer_ids_of_queries_are_numbered_as_text():
+    qrels = {2: [7], 10: [8]}
+    found = rank_run(qrels, {2: [7], 10: [9]}).query_values("rr")
+    names = sorted(map(str, qrels))
+    assert {names[i]: value for i, value in found.items()} == {"10": 0.0, "2": 1.0}
+
+
+def test_without_queries_that_the_run_lacks_values_are_means_over_results_of_pytrec_eval():
+    qrels, run = retrieved(4)
+    run = dict(list(run.items())[:-3])
+    values = [query["ndcg"] for query in trec_eval(qrels, run)]
+    common = {query: qrels[query] for query in run}
+    assert evaluate_run(common, run, "ndcg") == {"ndcg": pytest.approx(np.mean(values), abs=1e-12)}
 
 
 ONE, LISTED = {"q": {"a": 1}}, {"q": {"a": 1.0}}

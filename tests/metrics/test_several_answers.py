@@ -478,7 +478,7 @@ SEEN = torch.tensor([[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 1]]).bool()
 )
 @pytest.mark.parametrize("target", [ANSWERS, RELEVANT, [2, 1, 3]], ids=["lists", "bool", "one"])
 def test_exclude_that_holds_relevant_items_raises_for_metrics_of_queries(seen, target):
-    message = r"but 2 of \d are in it.*seen & ~target.*target & ~seen.*-inf"
+    message = r"but 2 of \d are in it.*seen & ~target.*target & ~seen.*-torch.inf"
     for metric in (AveragePrecision(), RankCollection(["mrr", "recall@1"])):
         with pytest.raises(ValueError, match=message):
             metric.update(SCORES, target, exclude=seen)
@@ -502,12 +502,24 @@ def test_the_three_remedies_have_the_values_that_the_error_names():
     # candidates 1, 2, 3; the relevant items have ranks 1 and 2
     kept = evaluate(scores, target, exclude=seen & ~target, **options)
     assert kept == {"recall_at_1": 0.5, "ap": 1.0}
+    listed, relevant = [[0, 1]], [[1, 2]]
+    lists = [[i for i in s if i not in t] for s, t in zip(listed, relevant, strict=True)]
+    assert evaluate(scores, relevant, exclude=lists, **options) == kept
     dropped = evaluate(scores, target & ~seen, exclude=seen, **options)
     assert dropped == {"recall_at_1": 1.0, "ap": 1.0}
     # among 4 candidates the seen one is tied for the last place with the other seen one
     missed = evaluate(scores.masked_fill(seen, -math.inf), target, **options)
     assert missed["recall_at_1"] == 0.5
     assert missed["ap"] == pytest.approx((1 + (2 / 3 + 2 / 4) / 2) / 2)
+
+
+def test_the_remedy_for_one_relevant_item_per_query_is_that_of_labels():
+    target = torch.tensor([2, 1, 3])
+    labels = torch.nn.functional.one_hot(target, 4).bool()
+    expected = evaluate(SCORES, target, ["rr"], exclude=SEEN & ~labels)
+    seen = SEEN.clone()
+    seen[torch.arange(len(seen)), target] = False
+    assert evaluate(SCORES, target, ["rr"], exclude=seen) == expected
 
 
 def test_rows_keep_that_exclude_held_their_item(tmp_path):

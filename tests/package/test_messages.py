@@ -72,6 +72,19 @@ MESSAGES = {
         lambda: RankCollection(["mrr"]).update(SCORES, tensor([-100, 1])),
         "target[0] is -100; drop padded rows before",
     ),
+    "padding by -1 in lists": (
+        lambda: rank_scores(SCORES, [[0], [-1]]),
+        "but target has column -1 in row 1; drop padding before: for lists pass [[i for i in row "
+        "if i >= 0] for row in target]",
+    ),
+    "repeated padding in lists": (
+        lambda: rank_scores(SCORES, [[0], [1, -1, -1]]),
+        "but target has column -1 in row 1; drop padding before",
+    ),
+    "ids of a vector index as scores": (
+        lambda: evaluate(torch.full((2, 3), 77), tensor([366, 8]), ["rr"]),
+        "target[0] is 366; ids of retrieved items go in through ranking.ranks_of_lists",
+    ),
     "column of a list": (
         lambda: rank_scores(SCORES, [[0], [1, 3]]),
         "but target has column 3 in row 1; columns count from 0",
@@ -97,6 +110,11 @@ MESSAGES = {
     "scores of one query as ranks": (
         lambda: evaluate([0.1, 0.2], 5),
         "got 0.1. The scores of one query go in as evaluate(scores[None], [target], metrics=...)",
+    ),
+    "scores and labels of one query": (
+        lambda: evaluate([0.1, 0.2], [1, 0], ["ndcg@10"]),
+        "got 0.1. The scores of one query go in as evaluate(scores[None], [target], metrics=...), "
+        "with labels (N,) as target[None].float()",
     ),
     "ranks from 0 on": (
         lambda: evaluate([3, 0], 5),
@@ -141,7 +159,13 @@ MESSAGES = {
     ),
     "paths to compare": (
         lambda: compare("a.npz", "b.npz"),
-        "a must be ranks, got a path: pass RankTable.load('a.npz')",
+        "a must be ranks, got a path: pass RankTable.load('a.npz'), or if it is a run "
+        "rank_run(qrels, 'a.npz') of integrations.trec",
+    ),
+    "values of queries as an array": (
+        lambda: compare(np.array([0.5, 0.25]), np.array([0.25, 0.5]), "ndcg@10"),
+        "a must be integers, got torch.float64; for ties pass Ranks(optimistic, pessimistic). "
+        "For values of queries pass {query: value}, such as series.to_dict() of pandas",
     ),
     "averages to compare": (
         lambda: compare([0.3, 0.2], [0.4, 0.1]),

@@ -91,6 +91,14 @@ def test_a_row_without_a_pair_is_not_a_query():
     [
         (LISTS, [[0]], None, ValueError, "one entry for each of 2 queries.*got list of 1"),
         (LISTS, {0: [1], 1: [2]}, None, ValueError, "got dict"),
+        (
+            LISTS,
+            np.array([0, 1]),
+            None,
+            ValueError,
+            r"got ndarray; for one id per query pass relevant\[:, None\].tolist\(\)$",
+        ),
+        (LISTS, np.array([[0], [1]]), None, ValueError, r"got ndarray; pass relevant.tolist\(\)$"),
         (LISTS, [[0], 3], None, ValueError, r"relevant\[1\] must be a vector of ids, got 3"),
         (LISTS, [[0, 0], [1]], None, ValueError, "once"),
         (LISTS, [[0], [-1]], None, ValueError, "relevant must contain ids of at least 0, got -1"),

@@ -109,7 +109,8 @@ def as_evaluation(given: object, name: str, instead: str = "") -> Evaluation:
         if ranks.is_floating_point():
             raise TypeError(
                 f"{name} must be integers, got {ranks.dtype}; for ties pass Ranks(optimistic, "
-                "pessimistic)"
+                "pessimistic). For values of queries pass {query: value}, such as series.to_dict() "
+                "of pandas"
             )
         return Ranks(ranks)
     check_evaluation(given, name, instead)
@@ -126,9 +127,10 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
             else "ranks as Ranks(ranks, None, num_candidates)"
         )
         if isinstance(evaluation, str | os.PathLike):
+            path = shorten(os.fspath(evaluation))
             raise TypeError(
-                f"{name} must be ranks, got a path: pass "
-                f"RankTable.load({shorten(os.fspath(evaluation))})"
+                f"{name} must be ranks, got a path: pass RankTable.load({path}), or if it is "
+                f"a run rank_run(qrels, {path}) of integrations.trec"
             )
         if one_number(evaluation) is not None:
             raise TypeError(

@@ -261,6 +261,8 @@ def _as_ranks(
             f"ranks must be (tasks,), one per ranking task; got shape {tuple(ranks.shape)}"
         )
     floats = ranks.is_floating_point() and ranks.numel() > 0
+    if floats:
+        _check_half_ranks(ranks)
     for key, measure in measures.items():
         if num_candidates is None and (
             measure.view != "base" or measure.definition.uses_candidates
@@ -282,11 +284,15 @@ def _as_ranks(
         return Ranks(
             as_ids(ranks.long() if ranks.numel() == 0 else ranks, "ranks"), None, num_candidates
         )
+    return Ranks(ranks.floor().long(), ranks.ceil().long(), num_candidates)
+
+
+def _check_half_ranks(ranks: Tensor) -> None:
+    """Raise for floats that are not realistic ranks."""
     wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
     if wrong.any():
         raise ValueError(
             "ranks given as floats must be multiples of 1/2 (realistic ranks) and below 2^62, "
             f"got {ranks[wrong][0]:g}. The scores of one query go in as evaluate(scores[None], "
-            "[target], metrics=...)"
+            "[target], metrics=...), with labels (N,) as target[None].float()"
         )
-    return Ranks(ranks.floor().long(), ranks.ceil().long(), num_candidates)

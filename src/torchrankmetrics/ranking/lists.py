@@ -234,7 +234,7 @@ def _read_lists(relevant: Any, num_rows: int) -> tuple[Tensor, Tensor, Tensor | 
         size = f" of {len(relevant)}" if isinstance(relevant, Sequence) else ""
         raise ValueError(
             f"relevant must be a list with one entry for each of {num_rows} queries, or a tuple "
-            f"(rows, ids); got {type(relevant).__name__}{size}"
+            f"(rows, ids); got {type(relevant).__name__}{size}{_as_lists(relevant)}"
         )
     parts = []
     for i, part in enumerate(relevant):
@@ -253,3 +253,12 @@ def _read_lists(relevant: Any, num_rows: int) -> tuple[Tensor, Tensor, Tensor | 
         labels.append(list(part.values()) if isinstance(part, Mapping) else [1.0] * len(ids))
     label = torch.tensor(np.concatenate(labels), dtype=torch.float64, device="cpu")
     return row[label != 0], item[label != 0], read_gain(label[label != 0], "relevant")
+
+
+def _as_lists(relevant: Any) -> str:
+    """Return what to pass instead of an array or a tensor."""
+    if not isinstance(relevant, np.ndarray | Tensor):
+        return ""
+    if relevant.ndim == 1:
+        return "; for one id per query pass relevant[:, None].tolist()"
+    return "; pass relevant.tolist()"

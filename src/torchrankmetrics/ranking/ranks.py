@@ -387,7 +387,14 @@ def rank_dense(
         )
     if scores.is_complex():
         raise TypeError(f"{name} must be real numbers, got {scores.dtype}")
-    tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query)
+    try:
+        tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query)
+    except IndexError as error:
+        if scores.is_floating_point():
+            raise
+        raise IndexError(
+            f"{error}; ids of retrieved items go in through ranking.ranks_of_lists"
+        ) from None
     if scores.requires_grad:
         scores = scores.detach()
     counts = count(scores, None, tasks.row, tasks.column, tasks.excluded, backend=backend)

@@ -249,8 +249,11 @@ def _outside(first: int, row: Tensor | None, column: Tensor, shape: tuple[int, .
         f"target[{first}] is {given}" if row is None else f"target has column {given} in row {at}"
     )
     hint = ""
-    if given < 0:
+    if given < 0 and row is None:
         hint = "; drop padded rows before: keep = target >= 0, scores[keep], target[keep]"
+    elif given < 0:
+        lists = "[[i for i in row if i >= 0] for row in target]"
+        hint = f"; drop padding before: for lists pass {lists}"
     elif given == N:
         hint = "; columns count from 0: subtract 1 if your ids start at 1"
     return IndexError(
@@ -470,7 +473,7 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
     length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
     row = torch.arange(num_rows, device="cpu").repeat_interleave(length)
     column = torch.cat(parts) if parts else row
-    if name == "target" and len(column):
+    if name == "target" and len(column) and int(column.min()) >= 0:  # else the range check raises
         _check_repeats(row, column)
     if not has_labels:
         return row.to(device), column.to(device), None

@@ -150,10 +150,14 @@ def check_not_excluded(rows: Rows) -> None:
     if is_wrong.any():
         number = int(columns.count[is_wrong].sum())
         raise ValueError(
-            f"exclude must not contain relevant items for metrics of queries, but {number} of "
-            f"{int(columns.count.sum())} are in it: pass exclude=seen & ~target, which keeps them "
-            "as candidates, target=target & ~seen, which drops them, or scores that are -inf where "
-            "seen, which counts them as missed. KnownTriples and KnownPositives may contain them"
+            "exclude must not contain relevant items for metrics of queries (look-ups of "
+            f"KnownTriples and KnownPositives may), but {number} of {int(columns.count.sum())} are "
+            "in it. Remove them from exclude (they stay candidates), remove them from target (they "
+            "are not relevant), or pass scores of -inf instead of exclude (they count as missed); "
+            "for bool seen and target: exclude=seen & ~target, target=target & ~seen, "
+            "scores.masked_fill(seen, -torch.inf). To remove them from lists pass exclude=[[i for "
+            "i in s if i not in t] for s, t in zip(seen, target)]; if target is (B,), set "
+            "seen[torch.arange(B), target] = False"
         )
 
 

@@ -56,7 +56,11 @@ class JudgedLists:
         number = np.flatnonzero([len(labels) > 0 for labels in relevant.values()])
         relevant = {query: labels for query, labels in relevant.items() if labels}
         without = [query for query in relevant if not lists.get(query)]
-        _warn(without, "have no list in run and count as queries where nothing was retrieved")
+        _warn(
+            without,
+            "have no list in run and count as queries where nothing was retrieved, as in trec_eval "
+            "-c; to leave out queries that run lacks, as BEIR does, drop them from qrels",
+        )
         listed = [lists.get(query, {}) for query in relevant]
         found = cls._of(sorted(judged), number, relevant, listed)
         found._warn_of_content(_first_id(judged), _first_id(lists))
