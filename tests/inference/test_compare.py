@@ -385,9 +385,83 @@ def test_collections_agree_on_queries_without_relevant_items(values: tuple, mean
     if means == 0:
         with pytest.raises(ValueError, match=r"differ in empty_queries .* 'recall_at_1'"):
             compare(*models, "recall@1")
+        with pytest.raises(ValueError, match=r"differ in empty_queries .* 'rr'"):
+            compare(*models, "rr")  # a metric that neither collection has
     else:
         found = compare(*models, "recall@1")
         assert (found.value_a, found.value_b) == pytest.approx((1.5 / means, 1 / means))
+
+
+def labeled(seed: int, **options: object) -> RankCollection:
+    """40 rows of scores, of which the last 10 have no relevant item."""
+    target = torch.zeros(40, 9, dtype=torch.bool)
+    target[:30, 0] = True
+    found = RankCollection(["rr"], empty_queries=options.pop("empty_queries", None))
+    scores = torch.rand(40, 9, generator=torch.Generator().manual_seed(seed))
+    found.update(scores, target, **options)
+    return found
+
+
+@pytest.mark.filterwarnings("default:queries without a relevant:torchrankmetrics.RankMetricWarning")
+def test_queries_that_are_left_out_warn() -> None:
+    a, b = labeled(1), labeled(2)
+    with pytest.warns(RankMetricWarning, match="queries without a relevant item are not counted"):
+        assert compare(a, b, "rr").num_tasks == 30
+    zero = compare(a, b, RankMetric("rr", empty_queries="zero"))
+    assert zero.num_tasks == 40
+    assert zero.value_a == labeled(1, empty_queries="zero").compute()["rr"]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("weight", [1.0] * 30 + [100.0] * 10), ("group", [0] * 30 + [1] * 10)]
+)
+def test_queries_without_a_relevant_item_have_the_same_weights_and_groups(
+    name: str, other: list
+) -> None:
+    same = torch.ones(40) if name == "weight" else torch.zeros(40, dtype=torch.int64)
+    a = labeled(1, empty_queries="zero", **{name: same})
+    b = labeled(2, empty_queries="zero", **{name: torch.tensor(other)})
+    for models in ((a, b), (b, a)):
+        with pytest.raises(ValueError, match=f"differ in {name} of queries without a relevant"):
+            compare(*models, "rr")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (None, "b has tasks without a query"),
+        (torch.arange(10) // 5, "differ in which tasks are of one query"),
+        (torch.arange(10), "differ in which tasks are of one query"),
+        (torch.arange(10) // 2 + 7, None),
+    ],
+    ids=["none", "larger", "smaller", "other names"],
+)
+def test_tasks_of_one_query_are_those_of_one_query_for_both_models(
+    query: torch.Tensor | None, message: str | None
+) -> None:
+    """Clusters do not depend on the order of the models."""
+    a = table(A, sample_id=range(10), query=torch.arange(10) // 2)
+    b = table(B, sample_id=range(10), **({} if query is None else {"query": query}))
+    if message is None:
+        assert compare(a, b, "mr").p_value == compare(b, a, "mr").p_value
+        return
+    with pytest.raises(ValueError, match=message):
+        compare(a, b, "mr")
+    with pytest.raises(ValueError, match=message.replace("b has", "a has")):
+        compare(b, a, "mr")
+
+
+def test_names_of_queries_contradict_the_order_of_tasks() -> None:
+    query = torch.arange(10)
+    collections = [RankCollection(["rr"]) for _ in range(3)]
+    for one, ranks, names in zip(
+        collections, (X, Y, Y), (query, query, query.flip(0)), strict=True
+    ):
+        one.update(ranks, query=names)
+    a, b, reversed_b = collections
+    assert compare(a, b, "rr").num_tasks == 10
+    with pytest.raises(ValueError, match="a and b have the queries 0 and 9 at task 0.*sample_id="):
+        compare(a, reversed_b, "rr")
 
 
 def test_views_are_against_the_chance_that_the_models_expect():

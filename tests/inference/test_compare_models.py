@@ -285,6 +285,27 @@ def test_queries_are_aligned_by_name_and_counted_as_queries_with_the_direction_o
     assert compare(values, "BERTScore").rows[0].metric == "BERTScore"
 
 
+def test_values_of_several_metrics_are_compared_as_one_family() -> None:
+    _, values = systems()
+    models = {
+        name: {query: {"rr": value, "share": float(value > 0.4)} for query, value in one.items()}
+        for name, one in values.items()
+    }
+    a, b = models["ours"], models["theirs"]
+    found = compare(a, b, ["rr", "share"])
+    pairs = compare(models, ["rr", "share"])
+    for name in ("rr", "share"):
+        alone = compare(a, b, name)
+        for row in (found[name], pairs[name, "ours", "theirs"]):
+            assert (row.difference, row.p_value, row.test) == (
+                alone.difference,
+                alone.p_value,
+                alone.test,
+            )
+        assert found[name].p_adjusted >= alone.p_value
+    assert found["share"].test == "exact McNemar"
+
+
 @pytest.mark.parametrize(
     ("a", "b", "options", "error", "message"),
     [
@@ -331,6 +352,20 @@ def test_queries_are_aligned_by_name_and_counted_as_queries_with_the_direction_o
             "cluster must be 'auto' or None",
         ),
         ({"q": 1.0}, {"q": 0.5}, {"metric": ["a", "b"]}, ValueError, "metric must be one name"),
+        (
+            {"ndcg@10": 1.0, "rr": 0.5},
+            {"ndcg@10": 0.5, "rr": 0.5},
+            {},
+            ValueError,
+            "a must be a dict of query -> value, got averages of .*per_query=True",
+        ),
+        (
+            {"q": {"rr": 1.0}, "p": {}},
+            {"q": {"rr": 0.5}, "p": {"rr": 0.5}},
+            {"metric": "rr"},
+            ValueError,
+            "a has no value of 'rr' for query 'p'",
+        ),
         (
             {"q": 1.0},
             {"q": 0.5},

@@ -186,6 +186,25 @@ def test_a_missing_value_of_a_frame_is_an_error(frame):
 # labels
 
 
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float32("nan")], ids=str)
+def test_a_missing_id_is_an_error(missing):
+    for qrels in ({"q1": ["a", missing]}, {"q1": {missing: 1}}, {missing: ["a"]}):
+        with pytest.raises(ValueError, match=r"an id is missing .*drop such rows"):
+            evaluate_run(qrels, RUN, "rr")
+    records = [{"query_id": "q1", "doc_id": name, "score": 1.0} for name in ("a", missing)]
+    with pytest.raises(ValueError, match="run, record 1: an id is missing"):
+        evaluate_run(QRELS, records, "rr")
+    assert read_qrels({"nan": ["None"]}) == {"nan": {"None": 1.0}}  # text
+
+
+def test_distances_warn():
+    ids = [f"d{i}" for i in range(50)]
+    qrels = {f"q{i}": [f"d{i}"] for i in range(50)}
+    distances = {q: {d: float(d not in own) for d in ids} for q, own in qrels.items()}
+    with pytest.warns(RankMetricWarning, match=r"in the lists of run .*pass -distances"):
+        rank_run(qrels, distances)
+
+
 def test_labels_are_numbers_as_in_matrices():
     """Half stars and judgments of language models: gains of nDCG, a threshold for the others."""
     qrels = {"q": {"a": 0.5, "b": 2.5, "c": 0, "d": -1}}
@@ -286,6 +305,17 @@ def test_adjusted_values_are_those_of_the_queries_with_a_relevant_document(numbe
 
 def a_minus_b(a, b, key):
     return np.mean([a[query][key] - b[query][key] for query in a])
+
+
+def test_runs_of_different_qrels_are_not_compared():
+    """The sample ids depend on the relevant documents, not on their number or order."""
+    tables = [
+        rank_run(qrels, RUN)
+        for qrels in (QRELS, {"q2": ["b"], "q1": ["d", "a"]}, {"q1": ["a", "c"], "q2": ["b"]})
+    ]
+    assert torch.equal(tables[0].sample_id, tables[1].sample_id)
+    with pytest.raises(ValueError, match="not of the same tasks"):
+        compare(tables[0], tables[2], "rr")
 
 
 def test_values_of_queries_are_of_base_metrics_of_queries():
