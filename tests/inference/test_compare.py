@@ -460,7 +460,7 @@ def test_names_of_queries_contradict_the_order_of_tasks() -> None:
         one.update(ranks, query=names)
     a, b, reversed_b = collections
     assert compare(a, b, "rr").num_tasks == 10
-    with pytest.raises(ValueError, match="a and b have the queries 0 and 9 at task 0.*sample_id="):
+    with pytest.raises(ValueError, match=r"a and b have the queries 0 and 9 at task 0.*sample_id="):
         compare(a, reversed_b, "rr")
 
 

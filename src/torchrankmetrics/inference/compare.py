@@ -41,7 +41,7 @@ from torchrankmetrics.inference.pairing import (
 )
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure, measure_of
+from torchrankmetrics.metrics.measure import Measure, by_key, measure_of
 from torchrankmetrics.metrics.names import MetricLike, as_measure, parse_name
 from torchrankmetrics.metrics.warnings import check_empty_queries
 from torchrankmetrics.table.columns import Rows
@@ -352,7 +352,7 @@ def _compare_all(
     """Compare every pair; adjust p-values by max-T if all tests are sign flips, else by Holm."""
     names, labels = _names_of(models)
     aligned, clusters, given = _aligned(labels, list(models.values()), metrics, cluster)
-    measures = list({measure.key: measure for measure in given}.values())
+    measures = list(by_key(given).values())
     aligned_models = _AlignedModels(
         dict(zip(names, aligned, strict=True)), clusters, measures, draws
     )

@@ -22,7 +22,7 @@ from torchrankmetrics.definitions.sample import (
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, as_transform
 from torchrankmetrics.metrics.analysis import Analysis, sample_of
-from torchrankmetrics.metrics.measure import Measure, offset_and_scale
+from torchrankmetrics.metrics.measure import Measure, by_key, offset_and_scale
 from torchrankmetrics.metrics.summary import sampled_notes
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.rendering import Column, Rendered, Tabular
@@ -268,7 +268,7 @@ class Breakdown(Rendered):
 
 def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) -> Breakdown:
     """Tabulate metrics by group; within a group micro and macro are the same."""
-    columns: dict[str, Measure] = {}
+    views: list[Measure] = []
     adjustable = analysis.sample().num_candidates is not None
     for measure in measures:
         if measure.definition.name != "count":
@@ -276,9 +276,8 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
             seen = (
                 measure.with_views("base", "adjusted_index", "z_score") if adjustable else [measure]
             )
-            columns |= {
-                view.key: view for view in seen if view is not None and view.key not in columns
-            }
+            views += [view for view in seen if view is not None]
+    columns = by_key(views)
     groups = Groups(analysis)
     labels = [name_of(group, names) for group in groups.ids.tolist()]
     values = (groups.values(measure).tolist() for measure in columns.values())

@@ -1,7 +1,7 @@
 """`Measure`: a metric in a view, and its value from an analysis."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, get_args
 
@@ -252,3 +252,15 @@ def measure_of(entry: object) -> Measure | None:
             f"a metric must be an instance, such as {entry.__name__}(...), got the class"
         )
     return measure
+
+
+def by_key(measures: Iterable[Measure]) -> dict[str, Measure]:
+    """Measures by key, each once; ValueError if different ones have the same key."""
+    found: dict[str, Measure] = {}
+    for one in measures:
+        if found.setdefault(one.key, one) != one:
+            raise ValueError(
+                f"two metrics have the key {shorten(one.key)} and different options: pass one of "
+                "them, or a RankCollection with a dict {key: metric}"
+            )
+    return found

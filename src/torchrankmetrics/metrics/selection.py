@@ -7,7 +7,7 @@ from typing import Any
 
 from torchrankmetrics.definitions.protocol import VIEWS, Average, EmptyQueries
 from torchrankmetrics.definitions.sample import RANK_TYPES
-from torchrankmetrics.metrics.measure import SIDES, VIEW_PREFIXES, Measure, measure_of
+from torchrankmetrics.metrics.measure import SIDES, VIEW_PREFIXES, Measure, by_key, measure_of
 from torchrankmetrics.metrics.names import QUALIFIERS, MetricName, Metrics, name_or_measure
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import check_choice, check_key, shorten
@@ -67,12 +67,12 @@ class Selection:
         if not isinstance(metrics, Sequence):
             got = f"{type(metrics).__name__}: pass a list"
             raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {got}")
-        seen: set[str] = set()
+        seen: dict[str, Measure] = {}
         for entry in metrics:
             own = measure_of(entry)
             for measure in [own] if own else self._product(self._name(entry)):
-                if own or measure.key not in seen:
-                    seen.add(measure.key)
+                if own or seen.get(measure.key) != measure:
+                    seen[measure.key] = measure
                     yield measure.key, entry if own else measure
         if metrics and not seen:  # every combination is undefined: raise the reason of the first
             self._name(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
@@ -80,7 +80,10 @@ class Selection:
     def measures(self, metrics: Metrics | None) -> dict[str, Measure]:
         """The measures of ``entries`` by key; None: the default metrics."""
         entries = self.entries(DEFAULT_METRICS if metrics is None else metrics)
-        return {key: measure for key, entry in entries if (measure := measure_of(entry))}
+        found = [(key, measure) for key, entry in entries if (measure := measure_of(entry))]
+        if isinstance(metrics, Mapping):
+            return dict(found)
+        return by_key(measure for _, measure in found)
 
     def _product(self, name: MetricName) -> Iterator[Measure]:
         views = self.views if name.view is None else (name.view,)

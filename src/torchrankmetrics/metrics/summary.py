@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.measure import Measure, by_key
 from torchrankmetrics.metrics.warnings import reversal
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular
 
@@ -70,7 +70,7 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
     measures = list(measures)
     # one line per side for a metric in several views or sides
     bases = [replace(measure, view="base", side="both") for measure in measures]
-    lines = {base.key: base for base in bases}
+    lines = by_key(bases)
     rows = [
         _row(label, name, replace(line, side=side), analysis)
         for side, label in labels.items()
