@@ -251,7 +251,8 @@ def test_query_values_intervals_breakdowns_and_comparisons_count_them():
         found = compare(a, b, metric)
         assert found.num_tasks == 40
         assert found.difference == pytest.approx((value_a - value_b).mean(), rel=1e-12)
-    skipped = compare(a.table(), b.table(), "rr")
+    with pytest.warns(RankMetricWarning, match="queries without a relevant item are not counted"):
+        skipped = compare(a.table(), b.table(), "rr")
     assert skipped.num_tasks == int(relevant.any(1).sum())
     groups = a.breakdown()
     column = groups[groups.columns[2]]
