@@ -110,6 +110,57 @@ def test_tasks_in_an_unknown_order_are_compared_by_their_candidates() -> None:
     assert "a, b, c: not tested, because a, seed 0, has no sample ids" in table.to_text()
     assert (
         "c: not compared, because the tasks differ from those of most models in side, "
-        "num_candidates, group or weight" in table.to_text()
+        "num_candidates, group, weight or gain" in table.to_text()
     )
     assert study.summary("mr")["mr", "a"].num_datasets == 1
+
+
+def labeled(gain: float, query: torch.Tensor | None, *, ids: bool = True) -> RankTable:
+    """Two relevant items of each of 20 queries, with labels 1 and ``gain``."""
+    i = torch.arange(20)
+    ranks = torch.stack([5 + i % 4, 1 + i % 3], 1).flatten()
+    return RankTable.from_ranks(
+        Ranks(ranks, None, 50, filtered=False),
+        query=query,
+        sample_id=torch.arange(40) if ids else None,
+        gain=torch.tensor([1.0, gain]).repeat(20),
+    )
+
+
+PAIRS = torch.arange(20).repeat_interleave(2)
+
+
+def test_models_with_other_labels_are_not_compared() -> None:
+    study = RankStudy()
+    study.add(labeled(3.0, PAIRS), model="a", dataset="x")
+    study.add(labeled(1.0, PAIRS), model="b", dataset="x")
+    table = study.table("ndcg@10")
+    assert not any(cell.best for cell in table.cells.values())
+    note = "b: not compared, because a, seed 0, and this run differ in gain at 20 tasks"
+    assert note in "".join(table.notes)
+    with pytest.raises(ValueError, match="can be compared by 'ndcg_at_10' on no dataset"):
+        study.difference("a", "b", "ndcg@10")
+
+
+@pytest.mark.parametrize("metric", ["mrr", "ndcg@10"])
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("query", [None, torch.arange(40) // 4], ids=["without", "other"])
+def test_models_with_other_queries_are_not_compared(
+    query: torch.Tensor | None, order: str, metric: str
+) -> None:
+    tables = {"a": labeled(3.0, PAIRS), "b": labeled(3.0, query)}
+    study = RankStudy()
+    for model in order:
+        study.add(tables[model], model=model, dataset="x")
+    table = study.table(metric)
+    assert table.num_tests == 0
+    assert "not compared, because" in "".join(table.notes)
+    assert "quer" in "".join(table.warnings["x"])
+
+
+def test_queries_may_have_other_names_if_tasks_have_sample_ids() -> None:
+    for ids in (True, False):
+        study = RankStudy()
+        study.add(labeled(3.0, PAIRS, ids=ids), model="a", dataset="x")
+        study.add(labeled(3.0, 19 - PAIRS, ids=ids), model="b", dataset="x")
+        assert study.table("ndcg@10").num_tests == ids

@@ -18,6 +18,7 @@ import numpy as np
 from torchrankmetrics.definitions.protocol import Side, ValueSample
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
+from torchrankmetrics.inference.clusters import query_order
 from torchrankmetrics.inference.pairing import (
     Collected,
     Values,
@@ -230,14 +231,33 @@ def _digest_of_tasks(rows: Rows, has_order: bool) -> str:
             about.num_candidates,
             about.group,
             about.weight_bits,
+            about.gain_bits,
         ]
     )
-    if not has_order:
+    if has_order:
+        last = _queries_of(rows)
+    else:
         order, starts = sorted_rows(list(columns))
-        count = np.add.reduceat(about.count[order], starts)
-        columns = np.vstack([columns[:, order[starts]], count])
-    digest = hashlib.blake2b(columns.tobytes(), digest_size=16).hexdigest()
-    return f"{has_order} {digest}"
+        columns = columns[:, order[starts]]
+        last = np.add.reduceat(about.count[order], starts)
+    content = np.vstack([columns, last]).tobytes()
+    return f"{has_order} {hashlib.blake2b(content, digest_size=16).hexdigest()}"
+
+
+def _queries_of(rows: Rows) -> Rows:
+    """Query of each task (n,), so that runs with the same queries have the same numbers.
+
+    With sample ids, the number is the place of the first task of the query, because the names of
+    queries may differ between runs. Without them the names confirm the order of the tasks, except
+    names that were made from the ranks.
+    """
+    query = Columns(rows).query
+    if (Columns(rows).sample_id == ABSENT).any():
+        return np.where((query < 0) & (query != ABSENT), -1, query)
+    order, starts = query_order([rows])
+    first = np.empty_like(order)
+    first[order] = np.repeat(order[starts], np.diff(np.append(starts, len(rows))))
+    return np.where(query == ABSENT, ABSENT, first)
 
 
 class Facts(NamedTuple):
@@ -340,7 +360,7 @@ class DataSet:
         reference = self.reference
         odd = next((run for run in runs if run.tasks != reference.tasks), runs[0])
         if not reference.has_order and odd.tasks != reference.tasks:
-            columns = "side, num_candidates, group or weight"
+            columns = "side, num_candidates, group, weight or gain"
             return f"the tasks differ from those of most models in {columns}"
         first = f"{reference.run.model}, seed {reference.run.seed},"
         try:
@@ -349,4 +369,7 @@ class DataSet:
                 paired_rows([reference.run.load(), odd.run.load()], [first, "this run"])
         except ValueError as error:
             return str(error)
-        return "the order of the tasks is not known"
+        return (
+            f"{first} and this run differ in which tasks are of one query: pass the same query= "
+            "for both"
+        )
