@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -41,7 +40,7 @@ class Average(NamedTuple):
         best, won, better_than_random: numbers of datasets on which no model has a better value, on
             which it is significantly better than every other model, and than random ranking (None
             for metrics without a p-value).
-        num_datasets: number of datasets on which all models have a value.
+        num_datasets: number of datasets on which all models have a value of the same tasks.
 
     >>> from torchrankmetrics import Ranks, RankTable
     >>> from torchrankmetrics.study import RankStudy
@@ -131,10 +130,7 @@ def averages(table: StudyTable) -> Averages:
         end = "higher" if one.higher_is_better else "lower"
         name = f"{paper_name(one.key)} ({end} is better)"
         notes.append(f"{name}: {_comparability(one, table, chosen)}")
-        if left_out:
-            notes.append(
-                f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value."
-            )
+        notes += [f"{paper_name(one.key)}: without {text}." for text in with_reasons(left_out)]
     return Averages(table.measures, table.models, rows, tuple(notes))
 
 
@@ -176,23 +172,46 @@ def _average(one: Measure, values: FloatArray, standing: _Standing, level: float
     return Average(mean, low, high, standing.mean_rank, standing.best, won, beyond, len(values))
 
 
-def complete_values(table: StudyTable, one: Measure) -> tuple[list[str], FloatArray, list[str]]:
-    """Datasets with values of all models, these values (datasets, models), and other datasets."""
+def complete_values(
+    table: StudyTable, one: Measure
+) -> tuple[list[str], FloatArray, dict[str, str]]:
+    """Datasets with values of all models on the same tasks, and these values (datasets, models).
+
+    The third result is the reason why each other dataset is left out.
+    """
     if one.higher_is_better is None:
         raise ValueError(
             f"{one.key!r} has no direction, so that no model is best by it: choose another metric"
         )
-    rows = []
+    rows = {}
+    left_out = {}
     for data in table.datasets:
-        rows.append([table.value(one.key, model, data) for model in table.models])
-    values = np.array(rows)
-    known = ~np.isnan(values).any(1)
-    if not known.any():
+        values = [table.value(one.key, model, data) for model in table.models]
+        comparable = table.results[one.key, data].comparable
+        others = [model for model in table.models if model not in comparable]
+        if np.isnan(values).any():
+            left_out[data] = "a model has no value"
+        elif others:
+            left_out[data] = (
+                "these models are not on the same tasks as the others: "
+                f"{', '.join(others)} (the notes of RankStudy.table give the reason)"
+            )
+        else:
+            rows[data] = values
+    if not rows:
         raise ValueError(
-            f"no dataset has {one.key!r} of all models: make a study of models that share datasets"
+            f"no dataset has {one.key!r} of all models on the same tasks: make a study of models "
+            f"that share them; left out: {'; '.join(with_reasons(left_out))}"
         )
-    chosen, left_out = (list(compress(table.datasets, rows)) for rows in (known, ~known))
-    return chosen, values[known], left_out
+    return list(rows), np.array(list(rows.values())), left_out
+
+
+def with_reasons(left_out: Mapping[str, str]) -> list[str]:
+    """Datasets that are left out, listed by reason."""
+    datasets: dict[str, list[str]] = {}
+    for data, reason in left_out.items():
+        datasets.setdefault(reason, []).append(data)
+    return [f"{', '.join(names)}, where {reason}" for reason, names in datasets.items()]
 
 
 def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ class Cell:
         seeds: of its runs.
         seed_share: share of the squared standard error due to seeds; None with one seed.
         effective_tasks: effective number of tasks or clusters, see ``Interval``.
-        best: whether no model has a better value on the dataset.
+        best: whether no model on the same tasks has a better value on the dataset.
         p_best: p-value of "it is as good as the best", one family over the table; 1 for the best,
             NaN if untested.
         rank: its ranks among the models that the family leaves possible, 1 for the best; None if
@@ -103,12 +103,14 @@ class Difference(NamedTuple):
 class DatasetResult(NamedTuple):
     """A measure on a dataset: cells by model.
 
-    ``random_value`` is the expectation under random ranking. Models ``tested`` are on the same
-    tasks (``together``), or ``remark`` is the reason why their queries differ.
+    ``random_value`` is the expectation under random ranking. ``comparable`` models are on the same
+    tasks, unless ``remark`` is the reason why their queries differ. Their differences are
+    ``tested`` (``together``) if the order of the tasks is known and the measure has a test.
     """
 
     cells: Mapping[str, Cell]
     random_value: float
+    comparable: tuple[str, ...]
     tested: tuple[str, ...]
     remark: str
     pairs: Mapping[tuple[str, str], Difference]
@@ -181,10 +183,13 @@ def evaluate_dataset(
         model: _cell(model, runs, measure, together, confidence_level, cluster)
         for model, runs in dataset.models.items()
     }
+    comparable = () if remark else tuple(dataset.comparable)
     tested = () if remark else tuple(aligned)
     pairs = _pairs(together, measure, confidence_level)
     size = known.size or source.size()
-    return DatasetResult(cells, known.random_value, tested, remark, pairs, size, together)
+    return DatasetResult(
+        cells, known.random_value, comparable, tested, remark, pairs, size, together
+    )
 
 
 class _Known(NamedTuple):
@@ -261,7 +266,7 @@ def _cell(
     if len(runs) == 1:
         return _cell_of_tasks(cell, runs[0], measure, level, cluster)
     if together is None or model not in together.names:
-        has_tasks = bool(runs[0].tasks) and len({run.tasks for run in runs}) == 1
+        has_tasks = runs[0].has_order and len({run.tasks for run in runs}) == 1
         together = None
         if has_tasks and measure.definition.is_function_of_mean(measure.rank_type):
             together, _ = _together({model: runs}, measure, cluster, 1.0)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from scipy.stats import chi2, rankdata, studentized_range
 
 from torchrankmetrics.definitions.sample import FloatArray, IntArray
 from torchrankmetrics.rendering import Column, Rendered, Tabular, paper_name
-from torchrankmetrics.study.across import complete_values
+from torchrankmetrics.study.across import complete_values, with_reasons
 from torchrankmetrics.study.figures import critical_difference
 from torchrankmetrics.study.tables import StudyTable
 
@@ -31,8 +32,8 @@ class Ranking(Rendered):
         p_value: of Friedman's test that all models are alike.
         critical_difference: smallest significant difference of two mean ranks.
         cliques: indices of models, by ascending mean rank, that are not significantly different.
-        num_datasets: number of datasets on which all models have a value.
-        left_out: the other datasets.
+        num_datasets: number of datasets on which all models have a value of the same tasks.
+        left_out: the other datasets, each with the reason why it is left out.
         confidence_level: 1 - the error rates of the tests.
         is_exact: whether the p-value is exact; False: from the chi-square distribution, of many
             datasets.
@@ -57,7 +58,7 @@ class Ranking(Rendered):
     critical_difference: float
     cliques: tuple[tuple[int, ...], ...]
     num_datasets: int
-    left_out: tuple[str, ...]
+    left_out: Mapping[str, str]
     confidence_level: float
     is_exact: bool
     higher_is_better: bool
@@ -94,8 +95,7 @@ class Ranking(Rendered):
         method = "exact" if self.is_exact else "chi-square"
         friedman_p = f"Friedman: p = {self.p_value:.2g} ({method})"
         notes = [f"{self._what}, 1 is best. {friedman_p}. Nemenyi: {apart} are {test}"]
-        if self.left_out:
-            notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
+        notes += [f"Without {text}." for text in with_reasons(self.left_out)]
         columns = [
             Column("model", key=True),
             Column("mean_rank", "mean rank", digits=2),
@@ -127,7 +127,7 @@ def ranking(table: StudyTable) -> Ranking:
         critical,
         _cliques(mean, critical),
         n,
-        tuple(left_out),
+        left_out,
         level,
         is_exact,
         bool(one.higher_is_better),

@@ -353,10 +353,12 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = "auto",
     ) -> Averages:
-        """Average models over the datasets with values of all of them; arguments as in ``table``.
+        """Average models over datasets of equal weight; arguments as in ``table``.
+
+        A dataset is left out, with a note, if a model has no value there or is on other tasks.
 
         Returns:
-            One ``Average`` per model and metric.
+            One ``Average`` per model and metric; ValueError if no dataset remains.
         """
         return averages(
             self.table(metrics, view, confidence_level=confidence_level, cluster=cluster)
@@ -395,6 +397,8 @@ class RankStudy:
         confidence_level: float = 0.95,
     ) -> Ranking:
         """Average the ranks of the models over datasets by one metric; options as in ``table``.
+
+        Datasets are left out as in ``summary``.
 
         Returns:
             Mean rank of each model, with Friedman's p-value and Nemenyi's critical difference;

@@ -18,6 +18,7 @@ import numpy as np
 from torchrankmetrics.definitions.protocol import Side, ValueSample
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
+from torchrankmetrics.inference.clusters import query_order
 from torchrankmetrics.inference.pairing import (
     Collected,
     Values,
@@ -29,7 +30,7 @@ from torchrankmetrics.inference.pairing import (
 from torchrankmetrics.inference.sources import PairedSource
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import ABSENT, Columns, is_empty_query
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows, is_empty_query, sorted_rows
 from torchrankmetrics.table.files import num_stored_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shorten, truncate
@@ -188,14 +189,14 @@ class LoadedRun:
     """A run that was read, with warnings from reading it; of values of queries those of a metric.
 
     ``analysis`` has its canonical rows and results computed from them, and ``rows`` are in the
-    order of the tasks that all runs share, or canonical if the order is not known. Runs with the
-    same digest ``tasks`` of all columns except the ranks are aligned row by row; it is "" without
-    an order.
+    order of the tasks that all runs share, or canonical if the order is not known (``has_order``).
+    Runs with the same digest ``tasks`` of all columns except the ranks are on the same tasks, row
+    by row if their order is known.
     """
 
     def __init__(self, run: Run, metric: str) -> None:
         self.run = run
-        self.tasks = ""
+        self.has_order = True
         self.notes = list[str]()
         if metric:
             (self.rows,) = value_rows([run.values[metric]], [run.label])
@@ -208,26 +209,55 @@ class LoadedRun:
             warnings.simplefilter("always", RankMetricWarning)
             self.analysis = Analysis([table.rows])
             self.rows = self.analysis.all_rows
-            has_order = True
             if (Columns(self.analysis.task_rows).sample_id == ABSENT).any():
                 try:
                     self.rows = paired_rows([table], [run.label])[0][0]
                 except ValueError:
                     self.rows = self.analysis.task_rows
-                    has_order = False
+                    self.has_order = False
         self.notes += dict.fromkeys(
             str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)
         )
-        if has_order:
-            about = Columns(self.rows[~is_empty_query(self.rows)])
-            columns = (
-                about.side,
-                about.sample_id,
-                about.num_candidates,
-                about.group,
-                about.weight_bits,
-            )
-            self.tasks = hashlib.blake2b(np.stack(columns).tobytes(), digest_size=16).hexdigest()
+        self.tasks = _digest_of_tasks(self.rows[~is_empty_query(self.rows)], self.has_order)
+
+
+def _digest_of_tasks(rows: Rows, has_order: bool) -> str:
+    """Digest of all columns of tasks (n, 10) except the ranks; if unordered, of sorted tasks."""
+    about = Columns(rows)
+    columns = np.stack(
+        [
+            about.side,
+            about.sample_id,
+            about.num_candidates,
+            about.group,
+            about.weight_bits,
+            about.gain_bits,
+        ]
+    )
+    if has_order:
+        last = _queries_of(rows)
+    else:
+        order, starts = sorted_rows(list(columns))
+        columns = columns[:, order[starts]]
+        last = np.add.reduceat(about.count[order], starts)
+    content = np.vstack([columns, last]).tobytes()
+    return f"{has_order} {hashlib.blake2b(content, digest_size=16).hexdigest()}"
+
+
+def _queries_of(rows: Rows) -> Rows:
+    """Query of each task (n,), so that runs with the same queries have the same numbers.
+
+    With sample ids, the number is the place of the first task of the query, because the names of
+    queries may differ between runs. Without them the names confirm the order of the tasks, except
+    names that were made from the ranks.
+    """
+    query = Columns(rows).query
+    if (Columns(rows).sample_id == ABSENT).any():
+        return np.where((query < 0) & (query != ABSENT), -1, query)
+    order, starts = query_order([rows])
+    first = np.empty_like(order)
+    first[order] = np.repeat(order[starts], np.diff(np.append(starts, len(rows))))
+    return np.where(query == ABSENT, ABSENT, first)
 
 
 class Facts(NamedTuple):
@@ -266,13 +296,14 @@ class DataSet:
         self.runs = runs
         by_model = groupby(runs, key=lambda run: run.run.model)
         self.models = {name: list(group) for name, group in by_model}
-        # the tasks that most runs share
-        tasks = mode([run.tasks for run in runs if run.tasks] or [""])
+        # the tasks that most runs share, in a known order if there is one
+        tasks = mode([run.tasks for run in runs if run.has_order] or [run.tasks for run in runs])
         self.reference = next(run for run in runs if run.tasks == tasks)
-        self.aligned = {}
+        self.comparable = {}  # models with values of the same tasks
         for model, group in self.models.items():
-            if tasks and all(run.tasks == tasks for run in group):
-                self.aligned[model] = group
+            if all(run.tasks == tasks for run in group):
+                self.comparable[model] = group
+        self.aligned = self.comparable if self.reference.has_order else {}
         if metric:  # read together, so that differences of rounding are zero
             aligned = [run for runs in self.aligned.values() for run in runs]
             values = [run.run.values[metric] for run in aligned]
@@ -304,8 +335,10 @@ class DataSet:
     def _reasons(self, model: str, runs: list[LoadedRun], seeds: Sequence[str]) -> list[str]:
         """Reasons to doubt one model."""
         reasons = []
-        if len(self.models) > 1 and model not in self.aligned:
+        if model not in self.comparable:
             reasons.append(f"not compared, because {self._misfit(runs)}")
+        elif len(self.models) > 1 and model not in self.aligned:
+            reasons.append(f"not tested, because {self._misfit(runs)}")
         present = [run.run.seed for run in runs]
         if lost := [seed for seed in seeds if seed not in present]:
             reasons.append(f"seed {', '.join(lost)} is missing")
@@ -325,12 +358,18 @@ class DataSet:
         if self.metric:
             return f"the queries with {self.metric} differ from those of most models"
         reference = self.reference
-        odd = next(run for run in runs if run.tasks != reference.tasks or not run.tasks)
+        odd = next((run for run in runs if run.tasks != reference.tasks), runs[0])
+        if not reference.has_order and odd.tasks != reference.tasks:
+            columns = "side, num_candidates, group, weight or gain"
+            return f"the tasks differ from those of most models in {columns}"
+        first = f"{reference.run.model}, seed {reference.run.seed},"
         try:
             with warnings.catch_warnings():  # they were recorded when the runs were read
                 warnings.simplefilter("ignore", RankMetricWarning)
-                first = f"{reference.run.model}, seed {reference.run.seed},"
                 paired_rows([reference.run.load(), odd.run.load()], [first, "this run"])
         except ValueError as error:
             return str(error)
-        return "the order of the tasks is not known"
+        return (
+            f"{first} and this run differ in which tasks are of one query: pass the same query= "
+            "for both"
+        )

@@ -378,8 +378,9 @@ def _ranked(
 ) -> dict[str, Cell]:
     """The cells of a dataset with the best ones, tests against them, and possible ranks."""
     cells = dict(one.cells)
-    comparable = one.tested if len(one.tested) > 1 else tuple(cells)
-    values = {name: cells[name].value for name in comparable if not math.isnan(cells[name].value)}
+    values = {
+        name: cells[name].value for name in one.comparable if not math.isnan(cells[name].value)
+    }
     if higher is None or len(values) < 2:
         return cells
     top = (max if higher else min)(values.values())
