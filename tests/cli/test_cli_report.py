@@ -314,6 +314,17 @@ def test_every_repeated_limit_can_fail(cli_folder, capsys):
     assert "mrr is" in capsys.readouterr().err
 
 
+def test_limits_are_of_metrics_at_the_relevance_threshold(tmp_path, monkeypatch, capsys):
+    """Two labels, 1 and 3, of which the lists have 1 at the first and 3 at the second place."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "qrels.json").write_text(json.dumps({f"q{i}": {"a": 1, "b": 3} for i in range(9)}))
+    (tmp_path / "run.json").write_text(json.dumps({f"q{i}": ["a", "b"] for i in range(9)}))
+    arguments = ["report", "qrels.json", "run.json", "-m", "rr", "--relevance-threshold", "2"]
+    assert main([*arguments, "--fail-under", "rr=0.5"]) == 0
+    assert main([*arguments, "--fail-under", "rr=0.6"]) == 1
+    assert "rr_rel_2 is 0.5, below 0.6" in capsys.readouterr().err
+
+
 def test_digits_are_those_of_printed_numbers(cli_folder, capsys):
     assert re.search(
         r"mrr +0\.\d\d$", output(capsys, "report", "a.npz", "-m", "mrr", "--digits", "2"), re.M

@@ -360,6 +360,26 @@ def test_names_replace_the_ids_of_groups():
         collection.breakdown()
 
 
+def test_two_metrics_with_one_key_and_different_options_are_an_error():
+    half = RankDefinition("half", f=lambda r, N: r / 2)
+    other = RankDefinition("half", f=lambda r, N: r / 4)
+    skip, zero = (trm.RankMetric("rr", empty_queries=value) for value in ("skip", "zero"))
+    for metrics in ([half, other], [skip, zero]):
+        with pytest.raises(ValueError, match="two metrics have the key"):
+            evaluate([1, 2], 9, metrics)
+        with pytest.raises(ValueError, match="two metrics have the key"):
+            compare({"a": Ranks([1, 2], None, 9), "b": Ranks([2, 3], None, 9)}, metrics)
+    collection = RankCollection({"skip": skip, "zero": zero})
+    collection.update(torch.tensor([[1.0, 0], [1, 0]]), [[0], []], group=torch.tensor([0, 0]))
+    assert {key: value.item() for key, value in collection.compute().items()} == {
+        "skip": 1.0,
+        "zero": 0.5,
+    }
+    for table in (collection.summary, collection.breakdown):
+        with pytest.raises(ValueError, match="two metrics have the key"):
+            table()
+
+
 @pytest.mark.parametrize("names", [["a", "b"], {0: "a"}], ids=["list", "dict"])
 def test_every_group_that_occurs_needs_a_name(names):
     collection = RankCollection(["mrr"])

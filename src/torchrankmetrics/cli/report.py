@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -96,7 +96,7 @@ def report(
     sources = open_sources(files, qrels, list(runs), options, max_bytes, cluster)
     offered = _GROUP_VIEWS if by_group else None
     measures = _measures(sources, options, metrics, view, rank_type, side, offered)
-    limits = _limits(sources, fail_under)
+    limits = _limits(sources, fail_under, relevance_threshold)
     about: dict[str, Any] = {
         "files": displayed(sources.files),
         "confidence_level": confidence_level,
@@ -141,7 +141,9 @@ def _measures(
     return dict(selection.measures(sources.read_names(names)))
 
 
-def _limits(sources: Sources, fail_under: Sequence[str]) -> list[tuple[Any, float]]:
+def _limits(
+    sources: Sources, fail_under: Sequence[str], relevance_threshold: float
+) -> list[tuple[Any, float]]:
     """Read metrics with their limits."""
     from torchrankmetrics.metrics.names import as_measure
 
@@ -155,6 +157,9 @@ def _limits(sources: Sources, fail_under: Sequence[str]) -> list[tuple[Any, floa
             )
         (name,) = sources.read_names([match[1]])
         measure = as_measure(name, empty_queries=sources.empty_queries)
+        if not measure.definition.entries_are_rows:  # a metric of queries
+            definition = measure.definition.at_threshold(relevance_threshold)
+            measure = replace(measure, definition=definition)
         if not measure.higher_is_better:
             raise ValueError(
                 f"--fail-under must name metrics where higher is better, got {shorten(match[1])}"

@@ -139,7 +139,7 @@ def evaluate_run(
         rank_types (str or several, default "realistic"): "realistic", "optimistic", "pessimistic"
             or "expected", one or several.
         empty_queries (str, default "zero"): queries of qrels without a relevant document count as
-            0, as in trec_eval; "skip" leaves them out with a warning, "error" raises.
+            0, as in trec_eval, with a warning; "skip" leaves them out, "error" raises.
         ignore_identical_ids (bool, default None): True: leave out documents of the run whose id is
             the query's, as BEIR does; False: keep them; None: keep them with a warning.
         per_query (bool, default False): return the values of every query, for base metrics of
