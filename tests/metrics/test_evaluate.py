@@ -361,8 +361,8 @@ def test_names_replace_the_ids_of_groups():
 
 
 def test_two_metrics_with_one_key_and_different_options_are_an_error():
-    half = RankDefinition("half", f=lambda r, N: r / 2)
-    other = RankDefinition("half", f=lambda r, N: r / 4)
+    half = RankDefinition("half", f=lambda r: r / 2)
+    other = RankDefinition("half", f=lambda r: r / 4)
     skip, zero = (trm.RankMetric("rr", empty_queries=value) for value in ("skip", "zero"))
     for metrics in ([half, other], [skip, zero]):
         with pytest.raises(ValueError, match="two metrics have the key"):
