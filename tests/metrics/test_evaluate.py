@@ -375,9 +375,12 @@ def test_two_metrics_with_one_key_and_different_options_are_an_error():
         "skip": 1.0,
         "zero": 0.5,
     }
-    for table in (collection.summary, collection.breakdown):
-        with pytest.raises(ValueError, match="two metrics have the key"):
-            table()
+    assert [(row.metric, row.base) for row in collection.summary().rows] == [
+        ("rr", 1.0),
+        ("rr (zero)", 0.5),
+    ]
+    breakdown = collection.breakdown()
+    assert (breakdown["rr"], breakdown["rr (zero)"]) == ([1.0], [0.5])
 
 
 @pytest.mark.parametrize("names", [["a", "b"], {0: "a"}], ids=["list", "dict"])

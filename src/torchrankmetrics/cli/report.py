@@ -260,7 +260,7 @@ class _FileReports:
         """The columns of each group; with --view only those views."""
         from torchrankmetrics.metrics.breakdown import break_down
 
-        part = break_down(analysis, measures.values(), None)
+        part = break_down(analysis, measures, None)
         first = list(part.columns)[:2]  # group and number of tasks
         columns = [
             one for one in part.columns if one in first or one in measures or not self.has_views

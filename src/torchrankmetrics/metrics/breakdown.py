@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from torchrankmetrics.definitions.sample import (
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, as_transform
 from torchrankmetrics.metrics.analysis import Analysis, sample_of
-from torchrankmetrics.metrics.measure import Measure, by_key, offset_and_scale
+from torchrankmetrics.metrics.measure import Measure, by_name, offset_and_scale
 from torchrankmetrics.metrics.summary import sampled_notes
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.rendering import Column, Rendered, Tabular
@@ -266,18 +266,18 @@ class Breakdown(Rendered):
         return self.columns.index(check_choice("column", column, self.columns))
 
 
-def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) -> Breakdown:
+def break_down(analysis: Analysis, measures: Mapping[str, Measure], names: Names) -> Breakdown:
     """Tabulate metrics by group; within a group micro and macro are the same."""
-    views: list[Measure] = []
+    views: list[tuple[str, Measure]] = []
     adjustable = analysis.sample().num_candidates is not None
-    for measure in measures:
+    for key, measure in measures.items():
         if measure.definition.name != "count":
             measure = replace(measure, average="micro")
             seen = (
                 measure.with_views("base", "adjusted_index", "z_score") if adjustable else [measure]
             )
-            views += [view for view in seen if view is not None]
-    columns = by_key(views)
+            views += [(key, view) for view in seen if view is not None]
+    columns = by_name(views)
     groups = Groups(analysis)
     labels = [name_of(group, names) for group in groups.ids.tolist()]
     values = (groups.values(measure).tolist() for measure in columns.values())

@@ -391,7 +391,7 @@ class RankCollection(RowOwner, MetricCollection):
         """
         from torchrankmetrics.metrics.summary import summarize
 
-        return summarize(self._synced_analysis(), self._tabulated().values())
+        return summarize(self._synced_analysis(), self._tabulated())
 
     def p_value_errors(self) -> dict[str, float]:
         """Return the error of every requested p-value.
@@ -415,7 +415,7 @@ class RankCollection(RowOwner, MetricCollection):
         """
         from torchrankmetrics.metrics.breakdown import break_down
 
-        return break_down(self._synced_analysis(), self._tabulated().values(), names)
+        return break_down(self._synced_analysis(), self._tabulated(), names)
 
     def confidence_intervals(
         self,

@@ -264,3 +264,15 @@ def by_key(measures: Iterable[Measure]) -> dict[str, Measure]:
                 "them, or a RankCollection with a dict {key: metric}"
             )
     return found
+
+
+def by_name(measures: Iterable[tuple[str, Measure]]) -> dict[str, Measure]:
+    """Measures of members of a collection by key, each once.
+
+    Of different ones with the same key, later ones have the key of their member in brackets.
+    """
+    found: dict[str, Measure] = {}
+    for member, one in measures:
+        if found.setdefault(one.key, one) != one:
+            found[f"{one.key} ({member})"] = one
+    return found

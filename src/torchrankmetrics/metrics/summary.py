@@ -1,14 +1,14 @@
 """A printable table of an evaluation: three values of every metric, by side."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.measure import Measure, by_key
+from torchrankmetrics.metrics.measure import Measure, by_name
 from torchrankmetrics.metrics.warnings import reversal
 from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular
 
@@ -61,22 +61,22 @@ class Summary(Rendered):
         return Tabular(columns, rows, notes)
 
 
-def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
+def summarize(analysis: Analysis, measures: Mapping[str, Measure]) -> Summary:
     """Tabulate the metrics of the measures for each side of the rows and for both together."""
     present = analysis.sides
     labels: dict[Side, str] = {"both": present[0] if present else "all"}
     if len(present) > 1:
         labels = {side: side for side in (*present, "both")}
-    measures = list(measures)
     # one line per side for a metric in several views or sides
-    bases = [replace(measure, view="base", side="both") for measure in measures]
-    lines = by_key(bases)
+    lines = by_name(
+        (key, replace(measure, view="base", side="both")) for key, measure in measures.items()
+    )
     rows = [
         _row(label, name, replace(line, side=side), analysis)
         for side, label in labels.items()
         for name, line in lines.items()
     ]
-    return Summary(tuple(rows), (*_notes(analysis), *_p_value_notes(analysis, measures)))
+    return Summary(tuple(rows), (*_notes(analysis), *_p_value_notes(analysis, measures.values())))
 
 
 def _row(label: str, name: str, measure: Measure, analysis: Analysis) -> SummaryRow:

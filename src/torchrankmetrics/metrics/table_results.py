@@ -17,13 +17,13 @@ from torchrankmetrics.table.queries import queries_of, used_queries
 def summary_of(table: HasRows, metrics: Metrics | None) -> Summary:
     """Tabulate metrics by side."""
     analysis = Analysis([table.rows], partial=True)
-    return summarize(analysis, Selection().measures(metrics).values())
+    return summarize(analysis, Selection().measures(metrics))
 
 
 def breakdown_of(table: HasRows, metrics: Metrics | None, names: Names) -> Breakdown:
     """Tabulate metrics by group."""
     analysis = Analysis([table.rows], partial=True)
-    return break_down(analysis, Selection().measures(metrics).values(), names)
+    return break_down(analysis, Selection().measures(metrics), names)
 
 
 def query_values_of(table: HasRows, metric: MetricLike) -> dict[int, float]:
