@@ -201,7 +201,7 @@ def test_distances_warn():
     ids = [f"d{i}" for i in range(50)]
     qrels = {f"q{i}": [f"d{i}"] for i in range(50)}
     distances = {q: {d: float(d not in own) for d in ids} for q, own in qrels.items()}
-    with pytest.warns(RankMetricWarning, match=r"in the lists of run .*pass -distances"):
+    with pytest.warns(RankMetricWarning, match=r"in the lists of run .*negate the scores"):
         rank_run(qrels, distances)
 
 

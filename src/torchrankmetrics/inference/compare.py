@@ -244,7 +244,7 @@ def _flat_rows(
         return *_given_values(flat, names, metrics), None
     ranks = cast("list[Evaluation]", flat)
     rows, clusters = paired_rows(ranks, names, cluster)
-    measures = [_measure(one or "mrr", ranks) for one in metrics]
+    measures = list(by_key(_measure(one or "mrr", ranks) for one in metrics).values())
     _warn_of_empty_queries(rows, measures)
     return rows, measures, clusters
 
@@ -259,6 +259,9 @@ def _given_values(
             "{query: {metric: value}}, as evaluate_run(..., per_query=True) returns it"
         )
     by_metric = []
+    metrics = list(
+        {value_measure(one, ()).key: one for one in metrics}.values()
+    )  # without synonyms
     for metric in metrics:
         values = [_values_of(run, name, metric) for run, name in zip(flat, names, strict=True)]
         by_metric.append(value_rows(values, names))
@@ -330,15 +333,17 @@ def _empty_queries(metric: Measure, members: list[list[Measure]]) -> EmptyQuerie
     for measures in members:
         own = [one for one in measures if one.definition == metric.definition]
         of_queries = [one for one in measures if not one.definition.entries_are_rows]
-        found += [one.empty_queries for one in own or of_queries or measures]
-    values = sorted({one or "skip" for one in found})  # None skips them with a warning
-    if len(values) > 1:
+        found.append([one.empty_queries for one in own or of_queries or measures])
+    # None skips them with a warning
+    different = {frozenset(value or "skip" for value in values) for values in found}
+    if len(different) > 1:
+        names = " and ".join(sorted(frozenset[str]().union(*different)))
         raise ValueError(
-            f"the collections differ in empty_queries ({' and '.join(values)}), so that their "
-            f"values of {shorten(metric.key)} are means over different queries: create them with "
-            "the same empty_queries="
+            f"the collections differ in empty_queries ({names}) for {shorten(metric.key)}: create "
+            f"them with the same empty_queries=, or pass RankMetric({shorten(metric.key)}, "
+            "empty_queries=...)"
         )
-    return found[0] if found else None
+    return found[0][0] if found else None
 
 
 def _compare_all(
@@ -351,8 +356,7 @@ def _compare_all(
 ) -> PairwiseComparisons:
     """Compare every pair; adjust p-values by max-T if all tests are sign flips, else by Holm."""
     names, labels = _names_of(models)
-    aligned, clusters, given = _aligned(labels, list(models.values()), metrics, cluster)
-    measures = list(by_key(given).values())
+    aligned, clusters, measures = _aligned(labels, list(models.values()), metrics, cluster)
     aligned_models = _AlignedModels(
         dict(zip(names, aligned, strict=True)), clusters, measures, draws
     )

@@ -18,12 +18,14 @@ from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import as_measure
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table.blocks import has_repeats
 from torchrankmetrics.table.columns import (
     ABSENT,
     SIDES_BY_CODE,
     Columns,
     Rows,
     canonical_rows,
+    combined,
     gains,
     is_empty_query,
     weights,
@@ -261,7 +263,8 @@ def _check_same_ids(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
         of_a, of_b = (set(map(tuple, one.tolist())) for one in ids)
         lacking = _lacking(name_a, of_a, name_b, of_b, _task)
         raise ValueError(
-            f"{name_a} and {name_b} are not of the same tasks (side, sample_id): {lacking}"
+            f"{name_a} and {name_b} are not of the same tasks (side, sample_id): {lacking}. Rank "
+            "the same tasks with both (rank_run: with the same qrels)"
         )
 
 
@@ -270,12 +273,13 @@ def _check_same_names(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     one = Columns(a).query
     other = Columns(b).query
     different = np.flatnonzero((one != other) & (one >= 0) & (other >= 0))
-    if len(different):
+    # names that are all different, as of a counter that goes on, cannot show another order
+    if np.isin(one[different], other).any():
         at = different[0]
         raise ValueError(
             f"{name_a} and {name_b} have the queries {one[at]} and {other[at]} at task {at}, but "
-            "without sample ids tasks are aligned by order: pass sample_id= to every update (to a "
-            "file, a column sample_id), or the same queries in the same order"
+            "without sample ids tasks are aligned by order: pass the same queries in the same "
+            "order, or sample_id= (an id for each task) to every update of both"
         )
 
 
@@ -324,17 +328,17 @@ def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
 
 
 def _check_same_queries(one: Columns[Rows], other: Columns[Rows], name_a: str, name_b: str) -> None:
-    """Raise a ValueError if tasks have a query in one run only, or are grouped otherwise."""
+    """Raise a ValueError if several tasks are of one query in one run only."""
     if np.array_equal(one.query, other.query):
         return
-    without = [
-        name for name, run in ((name_a, one), (name_b, other)) if (run.query == ABSENT).any()
-    ]
-    if ((one.query == ABSENT) != (other.query == ABSENT)).any():
-        raise ValueError(
-            f"{without[0]} has tasks without a query, which are independent, where the other model "
-            "has queries: pass query= to every update of both (to a file, a column query)"
-        )
+    for run, name, without in ((one, name_b, other.query), (other, name_a, one.query)):
+        alone = (run.query != ABSENT) & (without == ABSENT)
+        if has_repeats(combined(run.side, run.query)[alone]):
+            raise ValueError(
+                f"{name} has tasks without a query, but in the other model several of them are of "
+                "one query: pass query= for both, to every update, RankTable.from_ranks, or as a "
+                "column of a file"
+            )
     has_names = (one.query >= 0) & (other.query >= 0)
     pairs = np.stack([one.side, one.query, other.query], 1)[has_names]
     num_pairs = len(np.unique(pairs, axis=0))
@@ -351,7 +355,7 @@ def _check_values(model: Any, name: str, first: Mapping[Any, Any], reference: st
     if not is_values(model):
         like = f", as {reference} is" if reference else ""
         raise TypeError(f"{name} must be a dict of query -> value{like}, got {shorten(model)}")
-    if all(isinstance(query, str) and known_measure(query) for query in model):
+    if all(isinstance(query, str) and _is_metric(query) for query in model):
         raise ValueError(
             f"{name} must be a dict of query -> value, got averages of {shorten(', '.join(model))}"
             ". Averages cannot be compared: pass evaluate_run(..., per_query=True)"
@@ -402,6 +406,12 @@ def value_measure(name: str | None, rows: Sequence[Rows], column: int = 0) -> Me
     known = None if name is None else known_measure(name)
     about = (name or "value", True) if known is None else (known.key, known.higher_is_better)
     return Measure(ValueDefinition(*about, is_share, column))
+
+
+def _is_metric(name: str) -> bool:
+    """Whether a text is the name of a metric, and not an id such as p1."""
+    known = known_measure(name)
+    return known is not None and ("@" in name or name == known.key)
 
 
 def known_measure(name: str) -> Measure | None:

@@ -24,7 +24,7 @@ from torchrankmetrics.definitions.transforms import apply_transform, as_transfor
 from torchrankmetrics.metrics.analysis import Analysis, sample_of
 from torchrankmetrics.metrics.measure import Measure, by_name, offset_and_scale
 from torchrankmetrics.metrics.summary import sampled_notes
-from torchrankmetrics.null.expectation.exact import ExactExpectation
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.columns import used, weights
@@ -266,18 +266,25 @@ class Breakdown(Rendered):
         return self.columns.index(check_choice("column", column, self.columns))
 
 
+def _tabulated(measure: Measure, adjustable: bool) -> list[Measure]:
+    """Base value, which does not depend on the expectation, adjusted index and z-score."""
+    measure = replace(measure, average="micro")
+    if not adjustable:
+        return [measure]
+    base, *adjusted = measure.with_views("base", "adjusted_index", "z_score")
+    assert base is not None
+    return [replace(base, expectation=DEFAULT_EXPECTATION), *filter(None, adjusted)]
+
+
 def break_down(analysis: Analysis, measures: Mapping[str, Measure], names: Names) -> Breakdown:
     """Tabulate metrics by group; within a group micro and macro are the same."""
-    views: list[tuple[str, Measure]] = []
     adjustable = analysis.sample().num_candidates is not None
-    for key, measure in measures.items():
-        if measure.definition.name != "count":
-            measure = replace(measure, average="micro")
-            seen = (
-                measure.with_views("base", "adjusted_index", "z_score") if adjustable else [measure]
-            )
-            views += [(key, view) for view in seen if view is not None]
-    columns = by_name(views)
+    columns = by_name(
+        (key, view)
+        for key, measure in measures.items()
+        if measure.definition.name != "count"
+        for view in _tabulated(measure, adjustable)
+    )
     groups = Groups(analysis)
     labels = [name_of(group, names) for group in groups.ids.tolist()]
     values = (groups.values(measure).tolist() for measure in columns.values())

@@ -273,6 +273,6 @@ def by_name(measures: Iterable[tuple[str, Measure]]) -> dict[str, Measure]:
     """
     found: dict[str, Measure] = {}
     for member, one in measures:
-        if found.setdefault(one.key, one) != one:
-            found[f"{one.key} ({member})"] = one
+        if one not in found.values():
+            found[f"{one.key} ({member})" if one.key in found else one.key] = one
     return found

@@ -390,7 +390,7 @@ def rank_dense(
     try:
         tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query)
     except IndexError as error:
-        if scores.is_floating_point():
+        if scores.is_floating_point() or ";" in str(error):  # it has a hint
             raise
         raise IndexError(
             f"{error}; ids of retrieved items go in through ranking.ranks_of_lists"

@@ -20,12 +20,10 @@ from torchrankmetrics.integrations.trec.sources import (
     read_qrels,
     read_run,
 )
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.warnings import reversal
 from torchrankmetrics.ranking.flags import UNKNOWN
 from torchrankmetrics.ranking.lists import ranks_from_places
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import empty_rows
+from torchrankmetrics.table.columns import empty_rows, far_below_random
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, shorten
 
@@ -128,11 +126,16 @@ class JudgedLists:
         self._warn_of_reversal()
 
     def _warn_of_reversal(self) -> None:
-        """Warn if most relevant documents are at the ends of their lists."""
-        low, high = (places[~self.is_missed] for places in self.places)
-        ranks = Ranks(low, high, self.length[self.index[~self.is_missed]])
-        if text := reversal(Analysis([RankTable.from_ranks(ranks).rows])):
-            warn(f"in the lists of run {text}")
+        """Warn if most relevant documents, one of each query, are at the ends of their lists."""
+        found = np.flatnonzero(~self.is_missed)
+        query, first = np.unique(self.index[found], return_index=True)
+        low, high = (places[found[first]] for places in self.places)
+        table = RankTable.from_ranks(Ranks(low, high, self.length[query]))
+        if text := far_below_random(table.rows.numpy()):
+            warn(
+                f"in the lists of run {text}: are they sorted worst first, or are the scores "
+                "distances? Reverse the lists, or negate the scores"
+            )
 
     @cached_property
     def is_missed(self) -> npt.NDArray[np.bool_]:
@@ -259,9 +262,9 @@ def _first_id(documents: Documents) -> str | None:
 
 
 def _hash(ids: list[str]) -> int:
-    """A number of 31 bits that differs for other ids."""
+    """A number of 21 bits that differs for other ids; with 32 bits it fits into a float64."""
     digest = hashlib.sha256("\n".join(ids).encode()).digest()
-    return int.from_bytes(digest[:4]) >> 1
+    return int.from_bytes(digest[:3]) >> 3
 
 
 def _warn(queries: list[str], text: str) -> None:
