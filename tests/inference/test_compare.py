@@ -392,6 +392,16 @@ def test_collections_agree_on_queries_without_relevant_items(values: tuple, mean
         assert (found.value_a, found.value_b) == pytest.approx((1.5 / means, 1 / means))
 
 
+def test_a_metric_of_neither_collection_treats_queries_as_the_metrics_of_queries_do() -> None:
+    a, b = (RankCollection(["mrr", RankMetric("recall@1", empty_queries="zero")]) for _ in range(2))
+    only_tasks = RankCollection(["mrr"])
+    for i, model in enumerate((a, b, only_tasks)):
+        model.update(torch.tensor([[3.0, 2], [1, 2], [i, 1]]), [[0], [], [1]])
+    assert compare(a, b, "rr").num_tasks == 3
+    with pytest.raises(ValueError, match="differ in empty_queries"):
+        compare(a, only_tasks, "rr")
+
+
 def labeled(seed: int, **options: object) -> RankCollection:
     """40 rows of scores, of which the last 10 have no relevant item."""
     target = torch.zeros(40, 9, dtype=torch.bool)
@@ -451,15 +461,34 @@ def test_tasks_of_one_query_are_those_of_one_query_for_both_models(
         compare(b, a, "mr")
 
 
+def test_a_query_of_one_task_needs_no_name_in_both_models() -> None:
+    a, b = (table(ranks, sample_id=range(10)) for ranks in (A, B))
+    named = table(B, sample_id=range(10), query=torch.arange(10))
+    assert compare(a, named, "mr").p_value == compare(a, b, "mr").p_value
+
+
+def test_the_side_belongs_to_the_name_of_a_query() -> None:
+    def of_sides(ranks: list[int], *names: list[int]) -> RankTable:
+        parts = [Ranks(ranks[:5], None, 40), Ranks(ranks[5:], None, 40)]
+        tables = [
+            RankTable.from_ranks(part, side=side, query=query, sample_id=range(5))
+            for part, side, query in zip(parts, ("head", "tail"), names, strict=True)
+        ]
+        return RankTable.concatenate(tables)
+
+    a = of_sides(A, [0, 0, 1, 1, 1], [0, 0, 1, 1, 1])
+    b = of_sides(B, [0, 0, 1, 1, 1], [2, 2, 3, 3, 3])
+    assert compare(a, b, "mr").num_tasks == 10
+
+
 def test_names_of_queries_contradict_the_order_of_tasks() -> None:
     query = torch.arange(10)
-    collections = [RankCollection(["rr"]) for _ in range(3)]
-    for one, ranks, names in zip(
-        collections, (X, Y, Y), (query, query, query.flip(0)), strict=True
-    ):
+    collections = [RankCollection(["rr"]) for _ in range(4)]
+    all_names = (query, query, query.flip(0), query + 10)
+    for one, ranks, names in zip(collections, (X, Y, Y, Y), all_names, strict=True):
         one.update(ranks, query=names)
-    a, b, reversed_b = collections
-    assert compare(a, b, "rr").num_tasks == 10
+    a, b, reversed_b, continued = collections
+    assert compare(a, b, "rr").num_tasks == compare(a, continued, "rr").num_tasks == 10
     with pytest.raises(ValueError, match=r"a and b have the queries 0 and 9 at task 0.*sample_id="):
         compare(a, reversed_b, "rr")
 

@@ -304,6 +304,12 @@ def test_values_of_several_metrics_are_compared_as_one_family() -> None:
             )
         assert found[name].p_adjusted >= alone.p_value
     assert found["share"].test == "exact McNemar"
+    assert len(compare(a, b, ["rr", "first_reciprocal_rank", "share", "share"]).rows) == 2
+
+
+def test_ids_such_as_p1_are_no_names_of_metrics() -> None:
+    a, b = ({f"p{i}": (i % k) / k for i in range(1, 20)} for k in (3, 5))
+    assert compare(a, b, "ndcg@10").num_tasks == 19
 
 
 @pytest.mark.parametrize(

@@ -369,6 +369,8 @@ def test_two_metrics_with_one_key_and_different_options_are_an_error():
             evaluate([1, 2], 9, metrics)
         with pytest.raises(ValueError, match="two metrics have the key"):
             compare({"a": Ranks([1, 2], None, 9), "b": Ranks([2, 3], None, 9)}, metrics)
+        with pytest.raises(ValueError, match="two metrics have the key"):
+            compare(Ranks([1, 2], None, 9), Ranks([2, 3], None, 9), metrics)
     collection = RankCollection({"skip": skip, "zero": zero})
     collection.update(torch.tensor([[1.0, 0], [1, 0]]), [[0], []], group=torch.tensor([0, 0]))
     assert {key: value.item() for key, value in collection.compute().items()} == {

@@ -164,3 +164,34 @@ def test_queries_may_have_other_names_if_tasks_have_sample_ids() -> None:
         study.add(labeled(3.0, PAIRS, ids=ids), model="a", dataset="x")
         study.add(labeled(3.0, 19 - PAIRS, ids=ids), model="b", dataset="x")
         assert study.table("ndcg@10").num_tests == ids
+
+
+@pytest.mark.parametrize("ordered", ["", "a", "ab", "abc"])
+def test_an_order_of_some_tables_changes_no_average(ordered: str) -> None:
+    """Tables of collections without sample ids are sorted, ``Ranks`` are in order."""
+    study = RankStudy()
+    for i, model in enumerate("abc"):
+        ranks = random_ranks(50, i, ids=False).ranks
+        collection = RankCollection(["mrr"])
+        collection.update(ranks)
+        table = ranks if model in ordered else collection
+        study.add(table, model=model, dataset="x")
+    averages = study.summary("mr")
+    for i, model in enumerate("abc"):
+        expected = random_ranks(50, i).ranks.optimistic.double().mean().item()
+        assert averages["mr", model].value == pytest.approx(expected)
+    tested = study.table("mr").results["mr", "x"].tested
+    assert tested == (tuple(ordered) if len(ordered) > 1 else tested[:1])
+
+
+def test_queries_of_rows_of_scores_are_compared() -> None:
+    """Their names are made from the ranks and differ between models."""
+    target = (torch.eye(8) + torch.eye(8).roll(1, 1)).bool()
+    study = RankStudy()
+    for seed, model in enumerate("ab"):
+        collection = RankCollection(["rr"])
+        generator = torch.Generator().manual_seed(seed)
+        collection.update(torch.rand(8, 8, generator=generator), target)
+        study.add(collection.local_table(), model=model, dataset="x")
+    table = study.table("rr")
+    assert table.results["rr", "x"].tested == ("a", "b"), table.notes

@@ -266,7 +266,7 @@ def _cell(
     if len(runs) == 1:
         return _cell_of_tasks(cell, runs[0], measure, level, cluster)
     if together is None or model not in together.names:
-        has_tasks = runs[0].has_order and len({run.tasks for run in runs}) == 1
+        has_tasks = runs[0].order != "" and len({run.order for run in runs}) == 1
         together = None
         if has_tasks and measure.definition.is_function_of_mean(measure.rank_type):
             together, _ = _together({model: runs}, measure, cluster, 1.0)

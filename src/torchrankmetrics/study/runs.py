@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
 from statistics import mode
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -189,18 +189,18 @@ class LoadedRun:
     """A run that was read, with warnings from reading it; of values of queries those of a metric.
 
     ``analysis`` has its canonical rows and results computed from them, and ``rows`` are in the
-    order of the tasks that all runs share, or canonical if the order is not known (``has_order``).
-    Runs with the same digest ``tasks`` of all columns except the ranks are on the same tasks, row
-    by row if their order is known.
+    order of the tasks that all runs share, or canonical if the order is not known. Runs with the
+    same digest ``order`` of all columns except the ranks are aligned row by row; it is "" without
+    an order. Runs with the same digest ``tasks`` have the same tasks in any order.
     """
 
     def __init__(self, run: Run, metric: str) -> None:
         self.run = run
-        self.has_order = True
+        self.order = ""
         self.notes = list[str]()
         if metric:
             (self.rows,) = value_rows([run.values[metric]], [run.label])
-            self.tasks = repr(sorted(map(str, run.values[metric])))
+            self.order = self.tasks = repr(sorted(map(str, run.values[metric])))
             self.analysis: Analysis = _GivenValues([self.rows])  # type: ignore[assignment]
             return
         table = run.load()
@@ -209,39 +209,34 @@ class LoadedRun:
             warnings.simplefilter("always", RankMetricWarning)
             self.analysis = Analysis([table.rows])
             self.rows = self.analysis.all_rows
+            has_order = True
             if (Columns(self.analysis.task_rows).sample_id == ABSENT).any():
                 try:
                     self.rows = paired_rows([table], [run.label])[0][0]
                 except ValueError:
                     self.rows = self.analysis.task_rows
-                    self.has_order = False
+                    has_order = False
         self.notes += dict.fromkeys(
             str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)
         )
-        self.tasks = _digest_of_tasks(self.rows[~is_empty_query(self.rows)], self.has_order)
+        rows = self.rows[~is_empty_query(self.rows)]
+        columns = _columns_of_tasks(rows)
+        if has_order:
+            self.order = _digest([*columns, _queries_of(rows)])
+        order, starts = sorted_rows(columns)
+        number = np.add.reduceat(Columns(rows).count[order], starts)
+        self.tasks = _digest([*(column[order[starts]] for column in columns), number])
 
 
-def _digest_of_tasks(rows: Rows, has_order: bool) -> str:
-    """Digest of all columns of tasks (n, 10) except the ranks; if unordered, of sorted tasks."""
+def _columns_of_tasks(rows: Rows) -> list[Rows]:
+    """All columns of tasks (n, 10) except the ranks and the query."""
     about = Columns(rows)
-    columns = np.stack(
-        [
-            about.side,
-            about.sample_id,
-            about.num_candidates,
-            about.group,
-            about.weight_bits,
-            about.gain_bits,
-        ]
-    )
-    if has_order:
-        last = _queries_of(rows)
-    else:
-        order, starts = sorted_rows(list(columns))
-        columns = columns[:, order[starts]]
-        last = np.add.reduceat(about.count[order], starts)
-    content = np.vstack([columns, last]).tobytes()
-    return f"{has_order} {hashlib.blake2b(content, digest_size=16).hexdigest()}"
+    places = [about.side, about.sample_id, about.group, about.num_candidates]
+    return [*places, about.weight_bits, about.gain_bits]
+
+
+def _digest(columns: list[Rows]) -> str:
+    return hashlib.blake2b(np.stack(columns).tobytes(), digest_size=16).hexdigest()
 
 
 def _queries_of(rows: Rows) -> Rows:
@@ -297,19 +292,27 @@ class DataSet:
         by_model = groupby(runs, key=lambda run: run.run.model)
         self.models = {name: list(group) for name, group in by_model}
         # the tasks that most runs share, in a known order if there is one
-        tasks = mode([run.tasks for run in runs if run.has_order] or [run.tasks for run in runs])
-        self.reference = next(run for run in runs if run.tasks == tasks)
-        self.comparable = {}  # models with values of the same tasks
-        for model, group in self.models.items():
-            if all(run.tasks == tasks for run in group):
-                self.comparable[model] = group
-        self.aligned = self.comparable if self.reference.has_order else {}
+        ordered = [run for run in runs if run.order]
+        most = mode([run.order or run.tasks for run in ordered or runs])
+        self.reference = next(run for run in ordered or runs if most in (run.order, run.tasks))
+        self.aligned = self._models_like("order") if ordered else {}
+        # models with values of the same tasks
+        self.comparable = self.aligned if ordered == runs else self._models_like("tasks")
         if metric:  # read together, so that differences of rounding are zero
             aligned = [run for runs in self.aligned.values() for run in runs]
             values = [run.run.values[metric] for run in aligned]
             rows = value_rows(values, [run.run.label for run in aligned])
             for run, own in zip(aligned, rows, strict=True):
                 run.rows = own
+
+    def _models_like(self, digest: Literal["order", "tasks"]) -> dict[str, list[LoadedRun]]:
+        """Models whose runs all have a digest of the reference."""
+        expected = getattr(self.reference, digest)
+        return {
+            model: runs
+            for model, runs in self.models.items()
+            if all(getattr(run, digest) == expected for run in runs)
+        }
 
     @cached_property
     def facts(self) -> Facts:
@@ -358,8 +361,9 @@ class DataSet:
         if self.metric:
             return f"the queries with {self.metric} differ from those of most models"
         reference = self.reference
-        odd = next((run for run in runs if run.tasks != reference.tasks), runs[0])
-        if not reference.has_order and odd.tasks != reference.tasks:
+        others = [run for run in runs if run.order != reference.order] or runs
+        odd = next((run for run in others if run.tasks != reference.tasks), others[0])
+        if odd.tasks != reference.tasks and not (odd.order and reference.order):
             columns = "side, num_candidates, group, weight or gain"
             return f"the tasks differ from those of most models in {columns}"
         first = f"{reference.run.model}, seed {reference.run.seed},"
@@ -370,6 +374,6 @@ class DataSet:
         except ValueError as error:
             return str(error)
         return (
-            f"{first} and this run differ in which tasks are of one query: pass the same query= "
-            "for both"
+            f"{first} and this run differ in the names of queries, or in which tasks are of one "
+            "query: pass the same query= for both"
         )
