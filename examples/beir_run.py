@@ -80,7 +80,7 @@ def main() -> None:
         study.add(table, model=name.partition(".")[0], dataset="generated")
     # tasks in the order of rank_run, by query and document, have its sample ids
     ranks = rank_embeddings(questions, passages, list(labels.values()))
-    table = RankTable.from_ranks(ranks, sample_id=torch.arange(len(ranks)))
+    table = RankTable.from_ranks(ranks, sample_id=table.sample_id)
     study.add(table, model="embeddings", dataset="generated")
     print(study.table(METRICS))
     print(study.table("ndcg@10").to_latex())
