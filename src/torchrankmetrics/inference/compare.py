@@ -259,9 +259,7 @@ def _given_values(
             "{query: {metric: value}}, as evaluate_run(..., per_query=True) returns it"
         )
     by_metric = []
-    metrics = list(
-        {value_measure(one, ()).key: one for one in metrics}.values()
-    )  # without synonyms
+    metrics = list({value_measure(one, ()).key: one for one in metrics}.values())  # no synonyms
     for metric in metrics:
         values = [_values_of(run, name, metric) for run, name in zip(flat, names, strict=True)]
         by_metric.append(value_rows(values, names))

@@ -87,7 +87,7 @@ class JudgedLists:
             index=np.repeat(np.arange(len(size)), size),
             own=np.array(own, dtype=np.float64),
             gain=np.fromiter(gains, np.float64, sum(size)),
-            first_id=_hash([*relevant, *chain.from_iterable(relevant.values())]) << 32,
+            first_id=_hash(relevant) << 32,
         )
 
     @property
@@ -261,9 +261,10 @@ def _first_id(documents: Documents) -> str | None:
     return next((name for inner in documents.values() for name in inner), None)
 
 
-def _hash(ids: list[str]) -> int:
-    """A number of 21 bits that differs for other ids; with 32 bits it fits into a float64."""
-    digest = hashlib.sha256("\n".join(ids).encode()).digest()
+def _hash(relevant: Documents) -> int:
+    """A number of 21 bits of the relevant documents; with 32 more it fits into a float64."""
+    lines = ["\t".join([query, *labels]) for query, labels in relevant.items()]
+    digest = hashlib.sha256("\n".join(lines).encode()).digest()
     return int.from_bytes(digest[:3]) >> 3
 
 
