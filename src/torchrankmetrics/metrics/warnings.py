@@ -247,7 +247,7 @@ def check_empty_queries(
     remedy = f"metrics such as {definition.name} have no value for them"
     if definition.counts_empty:
         remedy = (
-            "trec_eval, torchmetrics, ranx and BEIR count them as 0, as empty_queries='zero' does, "
-            "in compare and RankStudy of a RankMetric"
+            "trec_eval, torchmetrics, ranx and BEIR count them as 0, as empty_queries='zero' does; "
+            "for compare and RankStudy pass it to a RankMetric"
         )
     analysis.warn_once(about, f"{text}: {remedy}")
