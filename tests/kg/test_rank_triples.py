@@ -234,3 +234,44 @@ def test_a_bound_and_a_given_size_hold(monkeypatch):
     assert set(sizes_of_batches(monkeypatch, lambda n: 100.0, batch_size=50)) == {50}
     monkeypatch.setattr(batching, "fitting_queries", lambda *args: 3)
     assert sizes_of_batches(monkeypatch, lambda n: 100.0)[:3] == [16, 3, 3]
+
+
+def test_score_functions_may_change_their_arguments():
+    """Ids of inverse relations are often made in place."""
+    triples = torch.unique(
+        torch.randint(6, (40, 3), generator=torch.Generator().manual_seed(0)), dim=0
+    )
+    scores = torch.rand(6, 12, 6, generator=torch.Generator().manual_seed(1))
+    known = KnownTriples(triples, num_entities=6)
+
+    def in_place(relations, tails):
+        relations += 6
+        return scores[tails, relations]
+
+    tables = [
+        rank_triples(None, heads, triples[::3], known, progress=False, candidates=candidates)
+        for candidates in (None, {0: ([0, 1, 2], None)})
+        for heads in (lambda r, t: scores[t, r + 6], in_place)
+    ]
+    for expected, found in (tables[:2], tables[2:]):
+        assert torch.equal(found.rows, expected.rows)
+
+
+def test_the_number_of_columns_is_that_of_known(tmp_path):
+    """Also of an index that was opened, and if candidates by relation leave all entities open."""
+    triples = torch.tensor([[0, 0, 1], [1, 1, 2]])
+    known = KnownTriples(triples, num_entities=5)
+    known.save(tmp_path / "known.bin")
+    for one in (known, KnownTriples.open(tmp_path / "known.bin")):
+        for candidates in (None, {0: (None, [1, 2])}):
+            with pytest.raises(ValueError, match="num_entities=5 columns as known, got 8"):
+                rank_triples(
+                    lambda h, r: torch.ones(len(h), 8),
+                    None,
+                    triples,
+                    one,
+                    candidates=candidates,
+                    progress=False,
+                )
+    with pytest.raises(ValueError, match="num_entities is for score_hrt"):
+        rank_triples(lambda h, r: torch.ones(len(h), 8), None, triples, None, num_entities=5)

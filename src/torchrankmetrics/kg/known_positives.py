@@ -290,9 +290,12 @@ def _sorted_pairs(columns: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
 
 
 def write_known(
-    path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownPositives]
+    path: str | os.PathLike[str],
+    num_entities: int,
+    given: int | None,
+    known: Mapping[str, KnownPositives],
 ) -> None:
-    """Write indices to a file, completely or not at all."""
+    """Write indices to a file, completely or not at all; ``given`` is num_entities or None."""
     sides = {}
     arrays: list[IntArray] = []
     for side, one in known.items():
@@ -301,7 +304,8 @@ def write_known(
         facts: tuple[Any, ...] = (*one.index[3:], list(map(len, own)), [])
         sides[side] = dict(zip(_ABOUT, facts, strict=True))
         arrays += own
-    about = {"byteorder": sys.byteorder, "num_entities": num_entities, "sides": sides}
+    numbers = {"num_entities": num_entities, "given": given}
+    about = {"byteorder": sys.byteorder, **numbers, "sides": sides}
     head = _FIRST + _VERSIONS[-1] + b"\n" + json.dumps(about).encode()
     head = head.ljust(_HEADER - _DIGEST)
     head += hashlib.sha256(head).digest()
@@ -315,8 +319,10 @@ def _digests(array: IntArray) -> bytes:
     return b"".join(hashlib.sha256(block.data).digest() for block in blocks)
 
 
-def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str, KnownPositives]]:
-    """Map a file and read its header: its path and digest, the number of entities, the indices."""
+def opened(
+    path: str | os.PathLike[str],
+) -> tuple[tuple[str, str], int, int | None, dict[str, KnownPositives]]:
+    """Map a file and read its header: path and digest, the arguments of ``write_known``."""
     name = os.fspath(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(
@@ -324,10 +330,10 @@ def opened(path: str | os.PathLike[str]) -> tuple[tuple[str, str], int, dict[str
         )
     with open(path, "rb") as file:
         head = file.read(_HEADER)
-        num_entities, sides = _checked_header(head, os.fstat(file.fileno()).st_size, name)
+        num_entities, given, sides = _checked_header(head, os.fstat(file.fileno()).st_size, name)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     known = _opened_sides(sides, mapped, name)
-    return (os.path.abspath(path), head[-_DIGEST:].hex()), num_entities, known
+    return (os.path.abspath(path), head[-_DIGEST:].hex()), num_entities, given, known
 
 
 def _opened_sides(
@@ -365,7 +371,9 @@ def _opened_side(
     ), digests
 
 
-def _checked_header(head: bytes, size: int, name: str) -> tuple[int, dict[str, list[Any]]]:
+def _checked_header(
+    head: bytes, size: int, name: str
+) -> tuple[int, int | None, dict[str, list[Any]]]:
     """Read a header; every fault of it is a ValueError that names the file."""
     try:
         return _read_header(head, size)
@@ -377,8 +385,8 @@ def _checked_header(head: bytes, size: int, name: str) -> tuple[int, dict[str, l
         ) from None
 
 
-def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
-    """Read the number of entities and the facts about each side; check the size of the file."""
+def _read_header(head: bytes, size: int) -> tuple[int, int | None, dict[str, list[Any]]]:
+    """Read the numbers of entities and the facts about each side; check the size of the file."""
     if not head.startswith(_FIRST):
         raise ValueError(f"it starts with {shorten(head[:16])}" if head else "it is empty")
     version, _, rest = head[len(_FIRST) :].partition(b"\n")
@@ -402,7 +410,7 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, list[Any]]]:
     needed = _size_of_file(version, sides)
     if size != needed:
         raise ValueError(f"it has {size} bytes, but its header declares {needed}")
-    return about["num_entities"], sides
+    return about["num_entities"], about.get("given"), sides
 
 
 def _size_of_file(version: bytes, sides: dict[str, list[Any]]) -> int:

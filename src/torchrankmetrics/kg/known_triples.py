@@ -103,7 +103,7 @@ class KnownTriples:
         """
         if relations:
             self._index_relations()
-        write_known(path, self.num_entities, self._sides)
+        write_known(path, self.num_entities, self._given, self._sides)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> KnownTriples:
@@ -124,7 +124,7 @@ class KnownTriples:
                 another byte order.
         """
         self = cls.__new__(cls)
-        self._file, self.num_entities, self._sides = opened(path)
+        self._file, self.num_entities, self._given, self._sides = opened(path)
         self._missing = MissingTargets()
         return self
 

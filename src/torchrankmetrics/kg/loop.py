@@ -221,7 +221,8 @@ class QuerySide:
 
     def _score(self, first: int, last: int) -> ScoreMatrix | EmbeddedQueries:
         """Score the queries in [first, last), or embed them."""
-        ids = self.tasks.queries[first:last].unbind(1)
+        # a copy: score functions may change their arguments, such as r += num_relations
+        ids = self.tasks.queries[first:last].clone().unbind(1)
         with self.options.shard.joining() as shard:
             if self.is_embedded:
                 embedded = self.score.embed(ids, some=shard.is_whole)
@@ -258,10 +259,12 @@ class QuerySide:
                 f"target is entity {self._least_columns - 1}"
             )
         number = self.options.num_entities
-        if number is None or number == total or self.options.candidates is not None:
+        candidates = self.options.candidates
+        by_relation = isinstance(candidates, Mapping)  # other relations have all entities
+        if number is None or number == total or not (candidates is None or by_relation):
             return
         remedy = "correct num_entities of KnownTriples"
-        if number < total:
+        if number < total and not by_relation:
             remedy += f", or ignore other columns by candidates=range({number})"
         raise ValueError(
             f"scores must have num_entities={number} columns as known, got {total}; {remedy}"

@@ -45,6 +45,11 @@ def sides_of(
         raise ValueError(
             "pass score_tails, score_heads or both, or score_hrt alone; the others must be None"
         )
+    if score_hrt is None and num_entities is not None:
+        raise ValueError(
+            "num_entities is for score_hrt; score_tails and score_heads return a column for each "
+            "entity, and candidates= excludes columns"
+        )
     if score_hrt is not None:
         number = (
             _number_of_entities(filters, "num_entities") if num_entities is None else num_entities

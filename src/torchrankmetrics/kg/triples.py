@@ -124,8 +124,8 @@ def rank_triples(
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError if scores are not (B, N),
-            or without ``candidates`` N differs from the num_entities that ``known`` was given;
-            IndexError if known has an entity of N or more.
+            or if N differs from the num_entities that ``known`` was given and candidates are not
+            ids; IndexError if known has an entity of N or more.
 
     >>> import torch
     >>> from torchrankmetrics import rank_triples
