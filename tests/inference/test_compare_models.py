@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import t as student
 
@@ -555,3 +556,22 @@ def test_metrics_that_are_not_means_of_f_raise(metric):
 def test_one_cluster_raises():
     with pytest.raises(ValueError, match="at least 2"):
         clustered_p_value(Ranks(RANKS, None, 9), "mrr", cluster=[0] * 6)
+
+
+def test_a_metric_without_direction_can_be_equivalent_but_not_worse() -> None:
+    a, b = Ranks([1, 9, 2, 8, 3, 7] * 40, None, 50), Ranks([4, 6, 5, 5, 4, 6] * 40, None, 50)
+    for pair in ((a, b), (b, a)):
+        found = equivalence(*pair, "rank_std", margin=0.5)
+        assert math.isnan(found.p_not_worse)
+        assert math.isnan(found.p_not_better)
+        assert not found.not_inferior
+        assert found.p_equivalent > 0.9
+
+
+def test_ids_may_be_the_index_of_a_frame() -> None:
+    rng = np.random.default_rng(0)
+    a = pd.DataFrame({"rank": rng.integers(1, 50, 99), "num_candidates": 50})
+    a["sample_id"] = np.arange(99)
+    b = a.assign(rank=rng.integers(1, 50, 99)).sample(frac=1, random_state=1)
+    expected = compare(a, b, "mrr")
+    assert compare(a.set_index("sample_id"), b.set_index("sample_id"), "mrr") == expected

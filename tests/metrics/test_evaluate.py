@@ -198,7 +198,7 @@ def test_a_table_answers_like_a_collection_of_it():
     names = ["mrr", "mr", "hits@3"]
     assert table.summary(names) == collection.summary()
     assert str(table.breakdown(names, {0: "a", 1: "b", 2: "c"})) == str(
-        collection.breakdown({0: "a", 1: "b", 2: "c"})
+        collection.breakdown(names={0: "a", 1: "b", 2: "c"})
     )
     intervals = table.confidence_intervals(names, 0.9, cluster="sample_id")
     assert intervals == collection.confidence_intervals(0.9, cluster="sample_id")
@@ -358,6 +358,16 @@ def test_names_replace_the_ids_of_groups():
     collection.update(Ranks([1], None, 3))
     with pytest.raises(ValueError, match="every task needs a group: pass group= to every update"):
         collection.breakdown()
+
+
+def test_a_function_that_writes_in_place_changes_no_other_metric():
+    def capped(rank):
+        rank[rank > 10] = 10
+        return rank
+
+    metrics = [RankDefinition("capped_mr", f=capped), "mr"]
+    for order in (metrics, metrics[::-1]):
+        assert evaluate([3, 70, 5, 20], 100, order) == {"capped_mr": 7.0, "mr": 24.5}
 
 
 def test_two_metrics_with_one_key_and_different_options_are_an_error():

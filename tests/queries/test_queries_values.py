@@ -196,6 +196,10 @@ def test_a_metric_of_a_user_is_a_function_of_ranks():
     ("message", "call"),
     [
         ("'mine' needs f=, a transform of ranks", lambda: d.QueryDefinition("mine")),
+        (
+            "aggregation='median', which is for kind=FirstRank",
+            lambda: d.QueryDefinition("mine", f=lambda r: 1 / r, aggregation="median"),
+        ),
         ("name must match", lambda: d.QueryDefinition("recall@10", f=AtMost(10))),
         ("higher_is_better must be passed", lambda: d.QueryDefinition("flat", f=torch.ones_like)),
         ("not both", lambda: d.QueryDefinition("mine", f=AtMost(3), kind=d.R_PRECISION.kind)),

@@ -14,6 +14,9 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider, unav
 class PrecomputedExpectation(ExpectationProvider):
     """Null moments of stored candidate counts, for example of a test set that is evaluated in part.
 
+    Then use them for adjusted indices only: the variance is of the stored tasks, so that z-scores
+    of a part are too far from 0.
+
     Args:
         num_candidates (array-like, CandidateCounts or str): (n,) integers N_i >= 1 of the stored
             tasks, or the name of a dataset (``dataset_names`` lists them) for its filtered test

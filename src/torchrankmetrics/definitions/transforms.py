@@ -55,7 +55,7 @@ class KnownTransform:
 
     def values(self, x: FloatArray) -> FloatArray:
         """Values (m,) at x (m,), infinities and NaN among them."""
-        return np.asarray(self(torch.from_numpy(x)).to(torch.float64))
+        return np.asarray(self(torch.from_numpy(x.copy())).to(torch.float64))
 
     def inverse(self, value: float, low: float, high: float) -> float:
         """Return the x that has this value; without a closed form it is searched in [low, high]."""
@@ -133,7 +133,8 @@ def apply_transform(
         columns.append(num_candidates.astype(np.float64))
     result = np.empty(len(x))
     for begin in range(0, len(x), _BLOCK):
-        blocks = [torch.from_numpy(column[begin : begin + _BLOCK]) for column in columns]
+        # copies: functions of users may write in place, such as r[r > 10] = 10
+        blocks = [torch.from_numpy(column[begin : begin + _BLOCK].copy()) for column in columns]
         value = f(*blocks)
         size = blocks[0].shape
         if value.shape != size:

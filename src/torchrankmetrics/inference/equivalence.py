@@ -83,14 +83,15 @@ def equivalence(
     below = below if found.difference > -number else 1 - below
     above = above if found.difference < number else 1 - above
     warn_of_few_tasks({found.metric: found.effective_tasks})
-    if not test.measure.higher_is_better:
+    p_equivalent = max(below, above)
+    if test.measure.higher_is_better is False:
         below, above = above, below
+    elif test.measure.higher_is_better is None:  # neither model is worse
+        below = above = math.nan
     name = "bootstrap percentiles" if found.p_value is None else found.test
     fields = vars(found) | {
         "confidence_level": confidence_level,
         "margin": float(number),
         "test": name,
     }
-    return Equivalence(
-        **fields, p_equivalent=max(below, above), p_not_worse=below, p_not_better=above
-    )
+    return Equivalence(**fields, p_equivalent=p_equivalent, p_not_worse=below, p_not_better=above)

@@ -407,7 +407,7 @@ class RankCollection(RowOwner, MetricCollection):
             if one.view == "p_value"
         }
 
-    def breakdown(self, names: Names = None) -> Breakdown:
+    def breakdown(self, *, names: Names = None) -> Breakdown:
         """Return a table of count, base value, adjusted index and z-score by group. Synchronizes.
 
         Args:

@@ -103,6 +103,11 @@ class QueryDefinition(MetricDefinition):
             )
         higher_is_better = self.higher_is_better
         is_mean = self.aggregation == "mean"
+        if not is_mean and not isinstance(kind, binary.FirstRank):
+            raise ValueError(
+                f"{shorten(self.name)} has aggregation='median', which is for kind=FirstRank(): "
+                "write aggregation='mean'"
+            )
         if higher_is_better is None:
             higher_is_better = (
                 self.f is None

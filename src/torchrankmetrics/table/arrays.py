@@ -225,6 +225,8 @@ def from_frame(frame: Any) -> Tensor:
         raise TypeError(
             f"frame must be a pandas.DataFrame, got {type(frame).__name__}; from_numpy takes a dict"
         )
+    if any(name in ("rank", *_NAMES) for name in getattr(frame.index, "names", ())):
+        frame = frame.reset_index()
     columns = [_plain_array(column) for _, column in frame.items()]
     return from_columns(list(frame.columns), columns, "frame")
 
