@@ -82,7 +82,7 @@ def main() -> None:
     collection = RankCollection(["rr", "ap", "ndcg@10", "recall@10"])
     collection.update(scores, hard, exclude=easy, group=pattern)
     print("\nall hard answers of a query in one list, by pattern:")
-    print(collection.breakdown(PATTERNS))
+    print(collection.breakdown(names=PATTERNS))
 
 
 if __name__ == "__main__":

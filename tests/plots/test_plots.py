@@ -386,7 +386,7 @@ def figures(models: dict[str, RankCollection]) -> dict[str, Any]:
         "by_dataset": plots.by_dataset({"kinships": pair, "nations": pair, "umls": pair}),
         "forest of values": plots.forest(intervals, ["mrr", "hits_at_3"]),
         "forest of pairs": plots.forest(compare(named, ["mrr", "hits@3"])),
-        "groups": plots.groups(models["a"].breakdown(names), "mrr"),
+        "groups": plots.groups(models["a"].breakdown(names=names), "mrr"),
         "differences": plots.group_differences(models["a"], models["b"], names=names),
         "sizes": plots.detectable_differences([0.1, -0.3, 0.5, 0.0, 0.2], "difference of MRR"),
     }

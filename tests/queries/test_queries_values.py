@@ -215,6 +215,7 @@ def test_a_metric_of_a_user_is_a_function_of_ranks():
     ],
     ids=[
         "no function",
+        "median",
         "name",
         "direction",
         "function and kind",
