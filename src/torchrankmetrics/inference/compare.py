@@ -271,7 +271,7 @@ def _warn_of_empty_queries(rows: Sequence[Rows], measures: Sequence[Measure]) ->
     """Warn if queries without a relevant item are left out, as ``evaluate`` does."""
     of_queries = [one for one in measures if not one.definition.entries_are_rows]
     if of_queries:
-        analysis = Analysis([torch.tensor(rows[0])])
+        analysis = Analysis([torch.from_numpy(rows[0].copy())])
     for one in of_queries:
         definition = cast("QueryDefinition", one.definition)
         check_empty_queries(analysis, definition, one.side, one.empty_queries)
