@@ -259,12 +259,13 @@ def _given_values(
             "{query: {metric: value}}, as evaluate_run(..., per_query=True) returns it"
         )
     by_metric = []
-    metrics = list({value_measure(one, ()).key: one for one in metrics}.values())  # no synonyms
-    for metric in metrics:
+    distinct = {value_measure(metric, ()).key: metric for metric in metrics}  # without synonyms
+    for metric in distinct.values():
         values = [_values_of(run, name, metric) for run, name in zip(flat, names, strict=True)]
         by_metric.append(value_rows(values, names))
     rows = [np.concatenate(columns, axis=1) for columns in zip(*by_metric, strict=True)]
-    return rows, [value_measure(metric, rows, column) for column, metric in enumerate(metrics)]
+    measures = [value_measure(metric, rows, i) for i, metric in enumerate(distinct.values())]
+    return rows, measures
 
 
 def _warn_of_empty_queries(rows: Sequence[Rows], measures: Sequence[Measure]) -> None:

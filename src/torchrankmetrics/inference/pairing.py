@@ -331,14 +331,8 @@ def _check_same_queries(one: Columns[Rows], other: Columns[Rows], name_a: str, n
     """Raise a ValueError if several tasks are of one query in one run only."""
     if np.array_equal(one.query, other.query):
         return
-    for run, name, without in ((one, name_b, other.query), (other, name_a, one.query)):
-        alone = (run.query != ABSENT) & (without == ABSENT)
-        if has_repeats(combined(run.side, run.query)[alone]):
-            raise ValueError(
-                f"{name} has tasks without a query, but in the other model several of them are of "
-                "one query: pass query= for both, to every update, RankTable.from_ranks, or as a "
-                "column of a file"
-            )
+    _check_has_queries(one, name_a, other)
+    _check_has_queries(other, name_b, one)
     has_names = (one.query >= 0) & (other.query >= 0)
     pairs = np.stack([one.side, one.query, other.query], 1)[has_names]
     num_pairs = len(np.unique(pairs, axis=0))
@@ -347,6 +341,17 @@ def _check_same_queries(one: Columns[Rows], other: Columns[Rows], name_a: str, n
         raise ValueError(
             f"{name_a} and {name_b} differ in which tasks are of one query: pass the same query= "
             "for both"
+        )
+
+
+def _check_has_queries(run: Columns[Rows], name: str, other: Columns[Rows]) -> None:
+    """Raise a ValueError if tasks without a query are several tasks of a query in another run."""
+    only_there = (run.query == ABSENT) & (other.query != ABSENT)
+    if has_repeats(combined(other.side, other.query)[only_there]):
+        raise ValueError(
+            f"{name} has tasks without a query, but in the other model several of them are of "
+            "one query: pass query= for both, to every update, RankTable.from_ranks, or as a "
+            "column of a file"
         )
 
 

@@ -72,7 +72,7 @@ class PairedSource(NamedTuple):
                 "queries with both, in the same form, or name them with query="
             )
         chosen = used_queries(definition, found[0], side, empty_queries)
-        _check_same_facts([queries.take(chosen) for queries in found])
+        _check_same_weights_and_groups([queries.take(chosen) for queries in found])
         samples = [query_sample_of(queries.take(chosen), average) for queries in found]
         return samples, weighed[found[0].row[chosen]]
 
@@ -111,11 +111,11 @@ def _have_same_sizes(found: "Sequence[QuerySample]") -> bool:
     )
 
 
-def _check_same_facts(found: "Sequence[QuerySample]") -> None:
-    """Raise for queries of different weight or group; those of tasks were compared before."""
+def _check_same_weights_and_groups(found: "Sequence[QuerySample]") -> None:
+    """Raise a ValueError if queries differ; only empty ones can, tasks were compared before."""
     for name in ("weight", "group"):
-        first, *others = (getattr(queries, name) for queries in found)
-        if not all(np.array_equal(first, one) for one in others):
+        expected = getattr(found[0], name)
+        if not all(np.array_equal(getattr(queries, name), expected) for queries in found):
             raise ValueError(
                 f"the models differ in {name} of queries without a relevant item: pass the same "
                 f"{name}= for both"

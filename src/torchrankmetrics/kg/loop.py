@@ -260,11 +260,12 @@ class QuerySide:
             )
         number = self.options.num_entities
         candidates = self.options.candidates
-        by_relation = isinstance(candidates, Mapping)  # other relations have all entities
-        if number is None or number == total or not (candidates is None or by_relation):
+        # with candidates by relation, other relations have all entities
+        has_ids = candidates is not None and not isinstance(candidates, Mapping)
+        if number is None or number == total or has_ids:
             return
         remedy = "correct num_entities of KnownTriples"
-        if number < total and not by_relation:
+        if number < total and candidates is None:
             remedy += f", or ignore other columns by candidates=range({number})"
         raise ValueError(
             f"scores must have num_entities={number} columns as known, got {total}; {remedy}"

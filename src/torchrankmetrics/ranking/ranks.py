@@ -387,14 +387,7 @@ def rank_dense(
         )
     if scores.is_complex():
         raise TypeError(f"{name} must be real numbers, got {scores.dtype}")
-    try:
-        tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query)
-    except IndexError as error:
-        if scores.is_floating_point() or ";" in str(error):  # it has a hint
-            raise
-        raise IndexError(
-            f"{error}; ids of retrieved items go in through ranking.ranks_of_lists"
-        ) from None
+    tasks = read_tasks(target, exclude, scores.shape, scores.device, by_query=by_query)
     if scores.requires_grad:
         scores = scores.detach()
     counts = count(scores, None, tasks.row, tasks.column, tasks.excluded, backend=backend)

@@ -200,7 +200,7 @@ class LoadedRun:
         self.notes = list[str]()
         if metric:
             (self.rows,) = value_rows([run.values[metric]], [run.label])
-            self.order = self.tasks = repr(sorted(map(str, run.values[metric])))
+            self.order = repr(sorted(map(str, run.values[metric])))
             self.analysis: Analysis = _GivenValues([self.rows])  # type: ignore[assignment]
             return
         table = run.load()
@@ -219,13 +219,18 @@ class LoadedRun:
         self.notes += dict.fromkeys(
             str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)
         )
+        if has_order:
+            rows = self.rows[~is_empty_query(self.rows)]
+            self.order = _digest([*_columns_of_tasks(rows), _queries_of(rows)])
+
+    @cached_property
+    def tasks(self) -> str:
+        """Digest of the tasks without their order and queries."""
         rows = self.rows[~is_empty_query(self.rows)]
         columns = _columns_of_tasks(rows)
-        if has_order:
-            self.order = _digest([*columns, _queries_of(rows)])
         order, starts = sorted_rows(columns)
         number = np.add.reduceat(Columns(rows).count[order], starts)
-        self.tasks = _digest([*(column[order[starts]] for column in columns), number])
+        return _digest([*(column[order[starts]] for column in columns), number])
 
 
 def _columns_of_tasks(rows: Rows) -> list[Rows]:
@@ -293,8 +298,8 @@ class DataSet:
         self.models = {name: list(group) for name, group in by_model}
         # the tasks that most runs share, in a known order if there is one
         ordered = [run for run in runs if run.order]
-        most = mode([run.order or run.tasks for run in ordered or runs])
-        self.reference = next(run for run in ordered or runs if most in (run.order, run.tasks))
+        digests = [run.order or run.tasks for run in ordered or runs]
+        self.reference = (ordered or runs)[digests.index(mode(digests))]
         self.aligned = self._models_like("order") if ordered else {}
         # models with values of the same tasks
         self.comparable = self.aligned if ordered == runs else self._models_like("tasks")
