@@ -257,7 +257,7 @@ def _outside(first: int, row: Tensor | None, column: Tensor, shape: tuple[int, .
     elif given == N:
         hint = "; columns count from 0: subtract 1 if your ids start at 1"
     else:
-        hint = "; if scores are ids of retrieved items, pass them to ranking.ranks_of_lists"
+        hint = "; ids of retrieved items go in through ranking.ranks_of_lists"
     return IndexError(
         f"target must lie in [0, {N}), the columns of scores {tuple(shape)}, but {where}{hint}"
     )
